@@ -1,0 +1,1 @@
+"""Adapters: one module per upstream change, data only."""

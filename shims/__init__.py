@@ -1,0 +1,1 @@
+"""Pure implementations: importable with no upstream installed, no engine, no adapters."""
