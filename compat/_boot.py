@@ -1,0 +1,124 @@
+"""The import finder: what the ``.pth`` loads at the start of every interpreter.
+
+Only ``sys`` and ``os`` may be imported here; all else waits until a watched module is
+being imported.
+"""
+
+import os
+import sys
+
+from verl_compat.adapters import TARGETS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+
+class Finder:
+    """First on ``sys.meta_path``: lets the real finders find, then hooks the loader of watched names."""
+
+    def __init__(self) -> None:
+        self.deferred: set[str] = set()
+
+    def find_spec(
+        self, fullname: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
+        """The real spec with its loader hooked; None for names that are not watched."""
+        if self.deferred:
+            _call("poll_deferred", self.deferred)
+        if fullname not in TARGETS:
+            return None
+        spec = real_spec(fullname, path, target)
+        if spec is None:
+            provided: ModuleSpec | None = _call("provide", fullname)
+            return provided
+        if spec.loader is not None:
+            spec.loader = HookLoader(spec.loader)  # type: ignore[assignment]
+        return spec
+
+
+class HookLoader:
+    """The real loader, with the adapters run after the module has executed."""
+
+    def __init__(self, loader: "Any") -> None:
+        self._loader = loader
+
+    def create_module(self, spec: "ModuleSpec") -> "ModuleType | None":
+        """Delegate; loaders without ``create_module`` get the default."""
+        create = getattr(self._loader, "create_module", None)
+        module: ModuleType | None = create(spec) if create is not None else None
+        return module
+
+    def exec_module(self, module: "ModuleType") -> None:
+        """Execute the module with its real loader in place, then apply the adapters."""
+        name = module.__name__
+        # inspect, pkg_resources and importlib.resources read these while the module executes
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        _call("before_exec", name)
+        try:
+            self._loader.exec_module(module)
+        except Exception as error:
+            _call("import_failed", name, error)
+            raise
+        _call("after_exec", name)
+
+    def __getattr__(self, name: str) -> "Any":
+        if name == "_loader":  # not yet set: unpickling or copying
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+
+def real_spec(fullname: str, path: "Any", target: "Any") -> "ModuleSpec | None":
+    """Ask the other finders; ``importlib.util.find_spec`` would import the parents."""
+    for finder in list(sys.meta_path):
+        find = getattr(finder, "find_spec", None)
+        if find is None or isinstance(finder, Finder):
+            continue
+        spec: ModuleSpec | None = find(fullname, path, target)
+        if spec is not None:
+            return spec
+    return None
+
+
+def _call(hook: str, *args: "Any") -> "Any":
+    """Run an engine hook; its errors reach the importer in strict mode only."""
+    try:
+        from verl_compat import engine
+
+        return getattr(engine, hook)(*args)
+    except Exception as error:
+        if os.environ.get("VERL_COMPAT", "").strip().lower() == "strict":
+            raise
+        print(
+            f"verl-compat: {hook} failed and was skipped: {error!r} (VERL_COMPAT=off silences)",
+            file=sys.stderr,
+        )
+        return None
+
+
+def finder() -> "Finder | None":
+    """The finder in place, if any."""
+    return next((found for found in sys.meta_path if isinstance(found, Finder)), None)
+
+
+def install() -> "Finder | None":
+    """Put the finder first on ``sys.meta_path``, once; None when switched off."""
+    if os.environ.get("VERL_COMPAT", "").strip().lower() == "off":
+        return None
+    found = finder()
+    if found is None:
+        found = Finder()
+        sys.meta_path.insert(0, found)
+    return found
+
+
+def start() -> None:
+    """Entry of the ``.pth``: the finder, and a first report where reports were asked for."""
+    install()
+    if os.environ.get("VERL_COMPAT_REPORT_DIR"):
+        _call("report_start")

@@ -1,0 +1,261 @@
+"""Patch records: prepared first, applied together or not at all, undone exactly.
+
+Functions are wrapped as plain functions and not as ``wrapt.FunctionWrapper``: an object proxy
+cannot be pickled by name (it raises NotImplementedError), and Ray pickles functions of verl.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Protocol
+
+from verl_compat.records import Adapter, Add, Patch, Register, Replace, Wrap, dotted_get
+from verl_compat.refs import resolve
+
+MARK = "__verl_compat__"
+_ABSENT: Any = object()
+
+
+class CollisionError(Exception):
+    """Somebody else has patched the target."""
+
+
+class DriftError(Exception):
+    """The target is upstream's own, but not of the shape that the adapter was written for."""
+
+
+class Step(Protocol):
+    """One change that can be made and taken back."""
+
+    def do(self) -> None:
+        """Make the change."""
+
+    def undo(self) -> str | None:
+        """Take it back; a text says what could not be."""
+
+
+@dataclass
+class Gate:
+    """Lets a wrapper that somebody else wrapped again fall silent when it cannot be removed."""
+
+    open: bool = True
+
+
+@dataclass
+class SetSlot:
+    """Bind a name in the ``__dict__`` of a module or class."""
+
+    owner: Any
+    name: str
+    new: Any
+    gate: Gate | None = None
+    old: Any = field(default=_ABSENT)
+
+    def do(self) -> None:
+        """Bind the name, remembering the slot itself (not what inheritance shows)."""
+        self.old = vars(self.owner).get(self.name, _ABSENT)
+        setattr(self.owner, self.name, self.new)
+
+    def undo(self) -> str | None:
+        """Restore the slot if it still is ours."""
+        if self.gate is not None:
+            self.gate.open = False
+        if vars(self.owner).get(self.name, _ABSENT) is not self.new:
+            return f"{_label(self.owner)}.{self.name} was changed by somebody else since"
+        if self.old is _ABSENT:
+            delattr(self.owner, self.name)
+        else:
+            setattr(self.owner, self.name, self.old)
+        return None
+
+
+@dataclass
+class AddMembers:
+    """Add members to one set of a class-level table."""
+
+    table: Any
+    key: str
+    members: tuple[str, ...]
+    added: set[str] = field(default_factory=set)
+
+    def do(self) -> None:
+        """Add what is not there yet."""
+        self.added = set(self.members) - self.table[self.key]
+        self.table[self.key].update(self.added)
+
+    def undo(self) -> str | None:
+        """Take out what was added."""
+        self.table[self.key].difference_update(self.added)
+        return None
+
+
+def prepare(adapter: Adapter, module: ModuleType) -> list[Step]:
+    """Resolve everything that an adapter will change; nothing is changed yet.
+
+    Raises:
+        CollisionError: the original is not upstream's own code.
+        DriftError: the original has other parameters than the adapter expects.
+        ImportError, AttributeError: a shim, an owner or an original is missing.
+    """
+    steps: list[Step] = []
+    for patch in adapter.patches:
+        steps += _prepare_one(patch, adapter, module)
+    return steps
+
+
+def commit(steps: Iterable[Step]) -> list[Step]:
+    """Make all changes; if one fails, take back those before it and raise."""
+    done: list[Step] = []
+    try:
+        for step in steps:
+            step.do()
+            done.append(step)
+    except BaseException:
+        undo(done)
+        raise
+    return done
+
+
+def undo(steps: Iterable[Step]) -> list[str]:
+    """Take changes back, last first; returns what could not be restored."""
+    return [trouble for step in reversed(list(steps)) if (trouble := step.undo())]
+
+
+def _prepare_one(patch: Patch, adapter: Adapter, module: ModuleType) -> list[Step]:
+    match patch:
+        case Add():
+            return _prepare_add(patch, module)
+        case Replace():
+            return _prepare_replace(patch, adapter, module)
+        case Wrap():
+            return _prepare_wrap(patch, adapter, module)
+        case Register():
+            return _prepare_register(patch, module)
+        case _:  # Provide, Check and OnImportError change no slot
+            return []
+
+
+def _prepare_add(patch: Add, module: ModuleType) -> list[Step]:
+    owner, name = _owner(module, patch.path)
+    present = name in vars(owner) if isinstance(owner, ModuleType) else hasattr(owner, name)
+    return [] if present else [SetSlot(owner, name, _value(patch, module))]
+
+
+def _prepare_replace(patch: Replace, adapter: Adapter, module: ModuleType) -> list[Step]:
+    owner, name = _owner(module, patch.path)
+    raw = _raw(owner, name, patch.path)
+    if not patch.data:
+        _recognise(raw, patch, module)
+        _same_shape(raw, patch)
+    new = _value(patch, module)
+    return [SetSlot(owner, name, new), *_consumers(adapter, owner, name, raw, new)]
+
+
+def _prepare_wrap(patch: Wrap, adapter: Adapter, module: ModuleType) -> list[Step]:
+    owner, name = _owner(module, patch.path)
+    raw = _raw(owner, name, patch.path)
+    _recognise(raw, patch, module)
+    _same_shape(raw, patch)
+    gate = Gate()
+    new = _wrapped(raw, resolve(patch.wrapper), gate, adapter.id)
+    return [SetSlot(owner, name, new, gate), *_consumers(adapter, owner, name, raw, new)]
+
+
+def _prepare_register(patch: Register, module: ModuleType) -> list[Step]:
+    table = dotted_get(module, patch.path)
+    if patch.key not in table:
+        raise DriftError(f"{patch.path} has no key {patch.key!r}; it has {sorted(table)}")
+    elsewhere = {key: set(patch.members) & members for key, members in table.items() if key != patch.key}
+    taken = {member: key for key, members in elsewhere.items() for member in members}
+    if taken:
+        raise CollisionError(f"{patch.path} already registers {taken}")
+    return [AddMembers(table, patch.key, patch.members)]
+
+
+def _owner(module: ModuleType, path: str) -> tuple[Any, str]:
+    parents, _, name = path.rpartition(".")
+    return (dotted_get(module, parents) if parents else module), name
+
+
+def _raw(owner: Any, name: str, path: str) -> Any:
+    """The slot's own content, descriptors unbound."""
+    if isinstance(owner, ModuleType):
+        return dotted_get(owner, name)
+    raw = inspect.getattr_static(owner, name, _ABSENT)
+    if raw is _ABSENT:
+        raise AttributeError(f"{_label(owner)} has no attribute {name!r} (for {path})")
+    return raw
+
+
+def _value(patch: Add | Replace, module: ModuleType) -> Any:
+    value = resolve(patch.value)
+    return value(module) if patch.make else value
+
+
+def _function(raw: Any) -> Any:
+    """The function behind a slot."""
+    if isinstance(raw, (staticmethod, classmethod)):
+        return raw.__func__
+    return raw.fget if isinstance(raw, property) else raw
+
+
+def _recognise(raw: Any, patch: Replace | Wrap, module: ModuleType) -> None:
+    """Displace only upstream's own code: the file says more than a name that wrappers copy."""
+    function = _function(raw)
+    home = sys.modules.get(patch.home, module) if patch.home else module
+    if isinstance(function, type):
+        if function.__module__ != home.__name__:
+            raise CollisionError(f"{patch.path} is {function.__module__}.{function.__qualname__}, not upstream's own")
+        return
+    if isinstance(patch, Wrap) and patch.decorated:
+        function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    file = getattr(code, "co_filename", None)
+    if hasattr(function, MARK) and code is _WRAPPER_CODE:
+        return  # a wrapper of another adapter of ours; they stack
+    if file is None or file != getattr(home, "__file__", None):
+        raise CollisionError(f"{patch.path} is already replaced by code of {file or type(function).__name__}")
+
+
+def _same_shape(raw: Any, patch: Replace | Wrap) -> None:
+    if not patch.params:
+        return
+    names = tuple(inspect.signature(_function(raw)).parameters)
+    if names[: len(patch.params)] != patch.params:
+        raise DriftError(f"{patch.path} takes {names}, expected it to begin with {patch.params}")
+
+
+def _wrapped(raw: Any, shim: Callable[..., Any], gate: Gate, adapter_id: str) -> Any:
+    """The slot content to install: a plain function in the same kind of descriptor."""
+    function = _function(raw)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not gate.open:
+            return function(*args, **kwargs)
+        return shim(function, *args, **kwargs)
+
+    setattr(wrapper, MARK, adapter_id)
+    if isinstance(raw, property):
+        return property(wrapper, raw.fset, raw.fdel, raw.__doc__)
+    return type(raw)(wrapper) if isinstance(raw, (staticmethod, classmethod)) else wrapper
+
+
+_WRAPPER_CODE = next(c for c in _wrapped.__code__.co_consts if getattr(c, "co_name", "") == "wrapper")
+
+
+def _consumers(adapter: Adapter, owner: Any, name: str, old: Any, new: Any) -> list[Step]:
+    """Back-fill modules that bound the original early, only where they still hold it."""
+    if not isinstance(owner, ModuleType):
+        return []  # a class is shared; whoever bound it sees the new method
+    loaded = [sys.modules.get(consumer) for consumer in adapter.consumers]
+    return [SetSlot(module, name, new) for module in loaded if module is not None and vars(module).get(name) is old]
+
+
+def _label(owner: Any) -> str:
+    return str(getattr(owner, "__qualname__", None) or getattr(owner, "__name__", repr(owner)))

@@ -1,0 +1,32 @@
+"""The processes around this one, read from ``/proc`` where there is one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def command_line(pid: int | None = None) -> str:
+    """The command line of a process, of this one by default; empty when it cannot be read."""
+    try:
+        raw = Path(f"/proc/{pid or os.getpid()}/cmdline").read_bytes()
+    except OSError:
+        return "" if pid else " ".join([sys.executable, *sys.argv])
+    return raw.replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def children() -> dict[int, str]:
+    """Child processes that run a Python: pid -> command line; empty where ``/proc`` tells nothing."""
+    found: dict[int, str] = {}
+    for listing in Path("/proc/self/task").glob("*/children"):
+        try:
+            pids = [int(word) for word in listing.read_text().split()]
+        except OSError:
+            continue
+        found.update({pid: command for pid in pids if _is_python(command := command_line(pid))})
+    return found
+
+
+def _is_python(command: str) -> bool:
+    return "python" in os.path.basename(command.partition(" ")[0]).lower()

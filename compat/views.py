@@ -1,0 +1,125 @@
+"""How the CLI shows things: rich tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from verl_compat.merge import Merged
+from verl_compat.records import Adapter
+from verl_compat.report import AdapterStatus, Status
+
+# outcomes that say "this does not concern you here"
+QUIET = ("not-needed", "out-of-range")
+_STYLE = {
+    "applied": "green", "late": "green", "would-apply": "green", "untested": "yellow", "pending": "cyan",
+    "failed": "red", "collision": "red", "disabled": "magenta",
+}  # fmt: skip
+
+
+def show_status(status: Status, everything: bool) -> None:
+    """Versions and adapter outcomes of an environment."""
+    console = Console()
+    versions = Table("distribution", "version", "read from", "folder", title="found")
+    for what in status.versions:
+        versions.add_row(what.dist, what.raw or "-", what.source, what.location or "-")
+    console.print(versions)
+    shown = [a for a in status.adapters if everything or a.outcome not in QUIET]
+    _print_adapters(console, shown, "what would be applied here" if status.predicted else "this process")
+    hidden = len(status.adapters) - len(shown)
+    if hidden:
+        console.print(f"{hidden} adapters do not concern this environment (--all shows them)")
+    console.print(f"mode: {status.mode}; " + ("active" if status.active else "not active in this interpreter"))
+
+
+def show_merged(merged: Merged) -> None:
+    """The reports of many processes."""
+    console = Console()
+    processes = Table("host", "pid", "active", "command", title=f"{len(merged.processes)} processes")
+    for process in merged.processes:
+        processes.add_row(
+            process["host"],
+            str(process["pid"]),
+            "yes" if process["active"] else "NO",
+            Text(process["command"][:100]),
+        )
+    console.print(processes)
+    outcomes = Table("adapter", "outcomes (processes)", title="adapters")
+    for adapter, counts in merged.outcomes().items():
+        if counts.keys() - set(QUIET):
+            outcomes.add_row(adapter, ", ".join(f"{outcome}: {count}" for outcome, count in sorted(counts.items())))
+    console.print(outcomes)
+    for where, command in merged.silent.items():
+        console.print(Text(f"did not activate: {where} {command[:120]}", style="red"))
+    for file, reason in merged.unreadable.items():
+        console.print(Text(f"unreadable: {file}: {reason}", style="yellow"))
+
+
+def show_adapter(adapter: Adapter, outcome: AdapterStatus) -> None:
+    """One adapter: its record, and each condition with its value."""
+    console = Console()
+    console.print(Text(f"{adapter.id}: {outcome.outcome} ({outcome.reason})", style=_STYLE.get(outcome.outcome, "")))
+    for label, text in _facts(adapter):
+        console.print(Text(f"  {label:<12} {text}"))
+    for condition in outcome.conditions:
+        mark = {True: "yes", False: "no", None: "cannot be told before import"}[condition.holds]
+        console.print(Text(f"  condition    {condition.text}: {mark} ({condition.value})"))
+
+
+def show_list(adapters: Iterable[Adapter]) -> None:
+    """All adapters in one table."""
+    table = Table("id", "kind", "applies to", "what it does")
+    for adapter in adapters:
+        table.add_row(adapter.id, adapter.kind, ranges(adapter), adapter.summary)
+    Console().print(table)
+
+
+def ranges(adapter: Adapter) -> str:
+    """The ranges of an adapter in one line."""
+    return " and ".join(f"{dist} {specifier}".strip() for dist, specifier in adapter.applies.items())
+
+
+def merged_json(merged: Merged) -> str:
+    """``status --reports --json``."""
+    return json.dumps({**asdict(merged), "outcomes": merged.outcomes()}, indent=2)
+
+
+def explain_json(adapter: Adapter, outcome: AdapterStatus) -> str:
+    """``explain --json``."""
+    return json.dumps({"record": asdict(adapter), "here": asdict(outcome)}, default=str, indent=2)
+
+
+def list_json(adapters: Iterable[Adapter]) -> str:
+    """``list --json``."""
+    return json.dumps([{"family": a.family, **asdict(a)} for a in adapters], default=str, indent=2)
+
+
+def _facts(adapter: Adapter) -> list[tuple[str, str]]:
+    tested = "; ".join(", ".join(f"{d} {v}" for d, v in pair.items()) for pair in adapter.tested)
+    retired = " or ".join(f"{dist} {spec}" for dist, spec in adapter.retire_when.items())
+    return [
+        ("what", adapter.summary),
+        (
+            "kind",
+            adapter.kind + ("" if adapter.default else f"; off by default, VERL_COMPAT_ENABLE={adapter.id}"),
+        ),
+        ("target", adapter.target),
+        ("applies to", ranges(adapter)),
+        ("tested with", tested or "-"),
+        ("why", adapter.why),
+        ("links", " ".join(adapter.links)),
+        ("reports", " ".join(adapter.reports) or "-"),
+        ("retires", retired or adapter.keep),
+        ("switch off", f"VERL_COMPAT_DISABLE={adapter.id}"),
+    ]
+
+
+def _print_adapters(console: Console, adapters: list[AdapterStatus], title: str) -> None:
+    table = Table("adapter", "outcome", "reason", title=title)
+    for adapter in adapters:
+        table.add_row(adapter.id, Text(adapter.outcome, style=_STYLE.get(adapter.outcome, "")), adapter.reason)
+    console.print(table)
