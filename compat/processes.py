@@ -18,14 +18,18 @@ def command_line(pid: int | None = None) -> str:
 
 def children() -> dict[int, str]:
     """Child processes that run a Python: pid -> command line; empty where ``/proc`` tells nothing."""
-    found: dict[int, str] = {}
-    for listing in Path("/proc/self/task").glob("*/children"):
-        try:
-            pids = [int(word) for word in listing.read_text().split()]
-        except OSError:
-            continue
-        found.update({pid: command for pid in pids if _is_python(command := command_line(pid))})
-    return found
+    own = os.getpid()
+    pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if _parent(folder) == own]
+    return {pid: command for pid in pids if _is_python(command := command_line(pid))}
+
+
+def _parent(folder: Path) -> int | None:
+    try:
+        stat = (folder / "stat").read_text()
+    except OSError:
+        return None  # the process is gone
+    # the command in parentheses may hold anything; state and parent follow the last one
+    return int(stat.rpartition(")")[2].split()[1])
 
 
 def _is_python(command: str) -> bool:

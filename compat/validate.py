@@ -9,6 +9,7 @@ from itertools import combinations
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
+
 from verl_compat.records import KINDS, Adapter, Add, Replace, Upstream
 from verl_compat.versions import base_version, below_range, in_range
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
+
 from verl_compat.locate import package_folder, read_version_text
 from verl_compat.records import Upstream
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
 from verl_compat.merge import Merged
 from verl_compat.records import Adapter
 from verl_compat.report import AdapterStatus, Status

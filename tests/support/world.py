@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from verl_compat import adapters, log
-from verl_compat.records import Adapter, Add, Feature, Lacks, Patch, Upstream
+from verl_compat.records import Adapter, Add, Lacks, Patch, Upstream
 from verl_compat.registry import upstreams
 from verl_compat.state import STATE
 
-LEAF = "class Thing:\n    def run(self, x, y=1):\n        return ('up', x, y)\n\n\ndef helper(a, b):\n    return a + b\n"
+LEAF = (
+    "class Thing:\n    def run(self, x, y=1):\n        return ('up', x, y)\n\n\ndef helper(a, b):\n    return a + b\n"
+)
 
 
 class World:
@@ -41,11 +43,11 @@ class World:
         importlib.invalidate_caches()
         return folder
 
-    def adapter(self, adapter_id: str, *patches: Patch, needed: tuple[Feature, ...] = (), **fields: object) -> Adapter:
+    def adapter(self, adapter_id: str, *patches: Patch, **fields: object) -> Adapter:
         """Register an adapter for ``up.leaf`` of distribution ``up``, version below 0.5, unless told otherwise."""
         record = Adapter(
             id=adapter_id, kind="backport", summary="made up", target="up.leaf", applies={"up": ">=0.3.0,<0.5"},
-            tested=({"up": "0.3.0"}, {"up": "0.4.2"}), needed=needed, patches=patches, why="made up",
+            tested=({"up": "0.3.0"}, {"up": "0.4.2"}), needed=(), patches=patches, why="made up",
             links=("https://example.invalid/pr/1",), retire_when={"up": ">=0.5"},
         )  # fmt: skip
         record = replace(record, **fields)  # type: ignore[arg-type]
@@ -58,7 +60,8 @@ class World:
     def backport(self, adapter_id: str = "up_lt_0_5_new", **fields: object) -> Adapter:
         """The plainest adapter: adds ``up.leaf.new``."""
         self.shims.new = lambda: "shim"
-        return self.adapter(adapter_id, Add("new", "world_shims:new"), needed=(Lacks("new"),), **fields)
+        fields.setdefault("needed", (Lacks("new"),))
+        return self.adapter(adapter_id, Add("new", "world_shims:new"), **fields)
 
     def outcome(self, adapter_id: str) -> str:
         """The outcome in this process."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.world import World, fresh
 
+from support.world import World, fresh
 from verl_compat import _boot, adapters, engine
 from verl_compat.registry import upstreams
 

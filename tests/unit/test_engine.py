@@ -8,8 +8,8 @@ import sys
 import threading
 
 import pytest
-from support.world import LEAF, World
 
+from support.world import LEAF, World
 from verl_compat import _boot, engine
 from verl_compat.records import Add, Has, Lacks, Provide, Register, Replace, Test, Wrap
 from verl_compat.state import STATE
