@@ -1,4 +1,4 @@
-"""Hides the Transformer Engine stand-in from megatron.core, in every interpreter that has this folder on its path.
+"""Hides the Transformer Engine stand-in from megatron.core, wherever this folder is on the path.
 
 megatron.bridge.peft needs ``transformer_engine.pytorch`` to be importable; megatron.core guards its own
 import, and would take the stand-in for the real thing.  Only megatron.core.utils, which reads the version
@@ -15,7 +15,7 @@ def _guarded_import(name, globals=None, locals=None, fromlist=(), level=0):
     if level == 0 and name.partition(".")[0] == "transformer_engine":
         importer = (globals or {}).get("__name__") or ""
         if importer.startswith("megatron.core") and importer != "megatron.core.utils":
-            raise ModuleNotFoundError(f"No module named {name!r} (stand-in hidden from {importer})", name=name)
+            raise ModuleNotFoundError(f"No module named {name!r} for {importer}", name=name)
     return _import(name, globals, locals, fromlist, level)
 
 

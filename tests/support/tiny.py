@@ -88,7 +88,9 @@ def mixed_layer_spec(config: Any, *args: Any, **kwargs: Any) -> Any:
     """As :func:`local_layer_spec`, but obeying ``moe_layer_freq``: dense and MoE layers in one model."""
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 
-    return get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=config.normalization)
+    return get_gpt_decoder_block_spec(
+        config, use_transformer_engine=False, normalization=config.normalization
+    )
 
 
 CPU_OVERRIDES: Mapping[str, Any] = {
@@ -114,7 +116,7 @@ CPU_OVERRIDES: Mapping[str, Any] = {
 
 
 def configure_for_cpu(provider: Any, **overrides: Any) -> Any:
-    """Set fp32 and :data:`CPU_OVERRIDES` (as far as the provider has them), then ``overrides``; not finalized."""
+    """Set fp32, :data:`CPU_OVERRIDES` as far as the provider has them, then ``overrides``; not finalized."""
     import torch
 
     for name, value in CPU_OVERRIDES.items():
@@ -147,7 +149,9 @@ def build_provider(path: Path | str, *, finalize: bool = True, **overrides: Any)
     return bridge, provider
 
 
-def build_model(provider: Any, *, hooks: list[Callable[[Any], Any]] | None = None, **kwargs: Any) -> list[Any]:
+def build_model(
+    provider: Any, *, hooks: list[Callable[[Any], Any]] | None = None, **kwargs: Any
+) -> list[Any]:
     """Model chunks from a finalized provider, fp32, without DDP unless ``kwargs`` say so.
 
     Args:
@@ -192,7 +196,7 @@ def forward_logits(model: list[Any], tokens: Any) -> Any:
         tokens: integer tensor [batch, sequence].
 
     Returns:
-        What the chunk's forward gives: [batch, sequence, vocabulary], or [sequence, batch, 1] for a value head.
+        What forward gives: [batch, sequence, vocabulary], or [batch, sequence, 1] for a value head.
     """
     import torch
 
