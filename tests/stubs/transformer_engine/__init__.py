@@ -1,0 +1,3 @@
+"""Stand-in for Transformer Engine on a CPU: importable, computes nothing."""
+
+__version__ = "2.14.1"
