@@ -16,10 +16,7 @@ ADAPTER = Adapter(
     ),
     needed=(Lacks("create_ddp_config"),),
     patches=(Add("create_ddp_config", "verl_compat.shims.ddp_config:create_ddp_config"),),
-    why=(
-        "verl 0.8 imports it, unguarded, for every Bridge model; Bridge has it from 0.5.0: ImportError "
-        "before."
-    ),
+    why=("verl 0.8 imports it, unguarded, for every Bridge model; Bridge has it from 0.5.0: ImportError before."),
     links=(
         "https://github.com/NVIDIA-NeMo/Megatron-Bridge/pull/3813",
         "https://github.com/verl-project/verl/pull/6335",

@@ -116,9 +116,7 @@ def load_peft_adapter_checkpoint(
     from megatron.core import dist_checkpointing
 
     chunks = as_chunk_list(model)
-    sections = _generate_model_state_dict(
-        chunks, dict(model_sd_kwargs or {}), ckpt_format, pg_collection=pg_collection
-    )
+    sections = _generate_model_state_dict(chunks, dict(model_sd_kwargs or {}), ckpt_format, pg_collection=pg_collection)
     wanted = _without_extra_state(apply_peft_adapter_filter_to_state_dict(sections, peft))
     path = str(adapter_checkpoint_path)
     strategy = load_strategy or _load_strategy(path, pg_collection, fully_parallel_load)

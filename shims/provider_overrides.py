@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 
-def apply_overrides_and_finalize(
-    self: Any, dtype: Any = None, overrides: Mapping[str, object] | None = None
-) -> Any:
+def apply_overrides_and_finalize(self: Any, dtype: Any = None, overrides: Mapping[str, object] | None = None) -> Any:
     """Set a provider's dtype and attributes, then finalize it (Bridge PR #3866).
 
     All names are checked before the first is set, so a bad one leaves the overrides unapplied.

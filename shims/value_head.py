@@ -135,9 +135,7 @@ def _is_last_stage_per_chunk() -> list[bool]:
     stages = parallel_state.get_virtual_pipeline_model_parallel_world_size()
     if stages is None or parallel_state.get_pipeline_model_parallel_world_size() == 1:
         return [parallel_state.is_pipeline_last_stage()]
-    return [
-        parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage) for stage in range(stages)
-    ]
+    return [parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage) for stage in range(stages)]
 
 
 def _register_as_replicated() -> None:

@@ -16,9 +16,9 @@ from types import ModuleType
 
 import pytest
 from packaging.version import Version
-from support import cpu_fixups, enable_stubs, init_single_process, shutdown, write_tiny_checkpoint
 
 import verl_compat.auto  # noqa: F401  (no-op where the .pth has activated already)
+from support import cpu_fixups, enable_stubs, init_single_process, shutdown, write_tiny_checkpoint
 
 enable_stubs()
 

@@ -2,6 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+
 from support import build_model, build_provider
 from support.tiny import mixed_layer_spec
 
@@ -43,9 +44,7 @@ def test_router_bias_and_shared_expert_gate(freeze_moe_router, moe_checkpoint):
 
 
 def test_dense_and_moe_layers_mixed(freeze_moe_router, moe_checkpoint):
-    _, provider = build_provider(
-        moe_checkpoint, moe_layer_freq=[0, 1, 0, 1], transformer_layer_spec=mixed_layer_spec
-    )
+    _, provider = build_provider(moe_checkpoint, moe_layer_freq=[0, 1, 0, 1], transformer_layer_spec=mixed_layer_spec)
     (chunk,) = build_model(provider)
     freeze_moe_router([chunk])
     assert frozen(chunk) == {f"decoder.layers.{layer}.mlp.router.weight" for layer in (1, 3)}

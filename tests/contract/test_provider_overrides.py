@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from support import build_provider
 
 

@@ -2,6 +2,7 @@ import pickle
 
 import pytest
 import torch
+
 from support import assert_same_tensors, build_model, build_provider, export_state, forward_logits, read_checkpoint
 
 
@@ -21,9 +22,7 @@ def pipeline(monkeypatch):
 
     def pretend(world_size, virtual_size, last):
         monkeypatch.setattr(parallel_state, "get_pipeline_model_parallel_world_size", lambda: world_size)
-        monkeypatch.setattr(
-            parallel_state, "get_virtual_pipeline_model_parallel_world_size", lambda: virtual_size
-        )
+        monkeypatch.setattr(parallel_state, "get_virtual_pipeline_model_parallel_world_size", lambda: virtual_size)
 
         def is_last(ignore_virtual=True, vp_stage=None):
             return last[vp_stage or 0]
@@ -89,9 +88,7 @@ def test_value_model_loads_forwards_and_exports(train_utils, dense_checkpoint):
     """Conversion knows the head as replicated: the base weights load, and all but the head export unchanged."""
     bridge, provider = build_provider(dense_checkpoint)
     model = build_model(provider, hooks=[train_utils.make_value_model(hidden_size=64, sequence_parallel=False)])
-    bridge.load_hf_weights(
-        model, str(dense_checkpoint), allowed_mismatched_params=["output_layer.weight"]
-    )
+    bridge.load_hf_weights(model, str(dense_checkpoint), allowed_mismatched_params=["output_layer.weight"])
     values = forward_logits(model, torch.randint(0, 512, (2, 6)))
     assert values.shape == (2, 6, 1)
     values.sum().backward()

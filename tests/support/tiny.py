@@ -88,9 +88,7 @@ def mixed_layer_spec(config: Any, *args: Any, **kwargs: Any) -> Any:
     """As :func:`local_layer_spec`, but obeying ``moe_layer_freq``: dense and MoE layers in one model."""
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 
-    return get_gpt_decoder_block_spec(
-        config, use_transformer_engine=False, normalization=config.normalization
-    )
+    return get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=config.normalization)
 
 
 CPU_OVERRIDES: Mapping[str, Any] = {
@@ -149,9 +147,7 @@ def build_provider(path: Path | str, *, finalize: bool = True, **overrides: Any)
     return bridge, provider
 
 
-def build_model(
-    provider: Any, *, hooks: list[Callable[[Any], Any]] | None = None, **kwargs: Any
-) -> list[Any]:
+def build_model(provider: Any, *, hooks: list[Callable[[Any], Any]] | None = None, **kwargs: Any) -> list[Any]:
     """Model chunks from a finalized provider, fp32, without DDP unless ``kwargs`` say so.
 
     Args:
@@ -162,9 +158,7 @@ def build_model(
     for hook in hooks or []:
         provider.register_pre_wrap_hook(hook)
     kwargs.setdefault("wrap_with_ddp", False)
-    return provider.provide_distributed_model(
-        use_cpu_initialization=True, data_parallel_random_init=False, **kwargs
-    )
+    return provider.provide_distributed_model(use_cpu_initialization=True, data_parallel_random_init=False, **kwargs)
 
 
 def export_state(bridge: Any, model: list[Any], **kwargs: Any) -> dict[str, Any]:
