@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-from support import (  # noqa: E402
+from support import (
     assert_same_tensors,
     cpu_fixups,
     enable_stubs,
@@ -32,7 +32,7 @@ from support import (  # noqa: E402
     read_checkpoint,
     write_tiny_checkpoint,
 )
-from support.tiny import CPU_OVERRIDES, VOCAB_SIZE  # noqa: E402
+from support.tiny import CPU_OVERRIDES, VOCAB_SIZE
 
 LORA = {"type": "lora", "rank": 8, "alpha": 16, "dropout": 0.0, "merge": True, "adapter_path": None}
 
@@ -41,6 +41,7 @@ class ModelConfig(SimpleNamespace):
     """The fields of verl's HFModelConfig that its engine reads (the real one wants a tokenizer)."""
 
     def get(self, name: str, default: Any = None) -> Any:
+        """A field, or the default."""
         return getattr(self, name, default)
 
 
