@@ -16,7 +16,7 @@ ADAPTER = Adapter(
     ),
     needed=(Lacks("LinearForLastLayer", "create_value_head_hook", "make_value_model"),),
     patches=(
-        Add("LinearForLastLayer", "verl_compat.shims.value_head:make_linear_for_last_layer", make=True),
+        Add("LinearForLastLayer", "verl_compat.shims.value_head:LinearForLastLayer"),
         Add("create_value_head_hook", "verl_compat.shims.value_head:create_value_head_hook"),
         Add("make_value_model", "verl_compat.shims.value_head:make_value_model"),
     ),

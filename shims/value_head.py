@@ -64,11 +64,6 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def make_linear_for_last_layer(module: Any) -> Any:
-    """For ``Add(..., make=True)``: the class, whatever the target module is."""
-    return linear_for_last_layer()
-
-
 def create_value_head_hook(hidden_size: int, sequence_parallel: bool, output_size: int = 1) -> ModelHook:
     """Pre-wrap hook that puts a value head on the last pipeline stage (Bridge PR #3813).
 

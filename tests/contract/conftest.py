@@ -11,27 +11,15 @@ import os
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from importlib import metadata
 from types import ModuleType
 
 import pytest
-from packaging.version import Version
 
 import verl_compat.auto  # noqa: F401  (no-op where the .pth has activated already)
 from support import cpu_fixups, enable_stubs, init_single_process, shutdown, write_tiny_checkpoint
+from support.versions import BRIDGE, NATIVE
 
 enable_stubs()
-
-
-def base_version(dist: str) -> Version | None:
-    try:
-        return Version(Version(metadata.version(dist)).base_version)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-BRIDGE = base_version("megatron-bridge")
-NATIVE = BRIDGE is not None and Version("0.5") <= BRIDGE
 
 
 def pytest_collection_modifyitems(items):

@@ -33,14 +33,19 @@ def test_single_module_becomes_a_list(freeze_moe_router, moe_checkpoint):
     assert frozen(chunk)
 
 
-def test_router_bias_and_shared_expert_gate(freeze_moe_router, moe_checkpoint):
-    _, provider = build_provider(
-        moe_checkpoint, add_bias_linear=True, moe_shared_expert_intermediate_size=32, moe_shared_expert_gate=True
-    )
+def test_router_bias(freeze_moe_router, moe_checkpoint):
+    (chunk,) = build_model(build_provider(moe_checkpoint, add_bias_linear=True)[1])
+    freeze_moe_router([chunk])
+    names = ("router.weight", "router.bias")
+    assert frozen(chunk) == {f"decoder.layers.{layer}.mlp.{name}" for layer in range(4) for name in names}
+
+
+def test_shared_expert_gate(freeze_moe_router, moe_checkpoint):
+    _, provider = build_provider(moe_checkpoint, moe_shared_expert_intermediate_size=32, moe_shared_expert_gate=True)
     (chunk,) = build_model(provider)
     freeze_moe_router([chunk])
-    per_layer = ("router.weight", "router.bias", "shared_experts.gate_weight")
-    assert frozen(chunk) == {f"decoder.layers.{i}.mlp.{name}" for i in range(4) for name in per_layer}
+    names = ("router.weight", "shared_experts.gate_weight")
+    assert frozen(chunk) == {f"decoder.layers.{layer}.mlp.{name}" for layer in range(4) for name in names}
 
 
 def test_dense_and_moe_layers_mixed(freeze_moe_router, moe_checkpoint):

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import importlib.util
 import os
+import queue
 import sys
 import tempfile
 from pathlib import Path
@@ -71,10 +72,11 @@ def shutdown() -> None:
 def cpu_fixups() -> None:
     """Replace, in this process, what the upstreams do only on a GPU; idempotent.
 
-    * ``torch.cuda.current_device`` names a CPU device, and moving a module to CUDA does nothing;
+    * ``torch.cuda.current_device`` names a CPU device; synchronizing and moving a module to CUDA do nothing;
     * PEFT code takes the layers of megatron.core for plain ones (no Transformer Engine);
     * ``dist.scatter`` sends contiguous copies: gloo sends wrong rows otherwise, without an error;
-    * the RNG tracker forks nothing: its states are CUDA states.
+    * the RNG tracker forks nothing: its states are CUDA states;
+* saving a checkpoint spawns no manager process (seconds of imports, for one queue).
 
     Call after :func:`enable_stubs`.
     """
@@ -88,9 +90,11 @@ def cpu_fixups() -> None:
 
     current_device._cpu_fixup = True  # type: ignore[attr-defined]
     torch.cuda.current_device = current_device  # type: ignore[assignment]
+    torch.cuda.synchronize = lambda device=None: None  # type: ignore[assignment]
     torch.nn.Module.cuda = lambda self, device=None: self  # type: ignore[method-assign]
     _contiguous_scatter()
     _no_rng_fork()
+    _no_checkpoint_process()
     for name in ("utils", "module_matcher", "lora", "canonical_lora", "lora_layers", "dora"):
         with contextlib.suppress(ModuleNotFoundError):
             module = importlib.import_module(f"megatron.bridge.peft.{name}")
@@ -117,3 +121,9 @@ def _no_rng_fork() -> None:
     # Consumers bind the getter early, so the tracker object that it returns is changed.
     core_random.initialize_rng_tracker()
     core_random.get_cuda_rng_tracker().fork = lambda *args, **kwargs: contextlib.nullcontext()
+
+
+def _no_checkpoint_process() -> None:
+    from megatron.core.dist_checkpointing.strategies import filesystem_async
+
+    filesystem_async._results_queue = queue.Queue()
