@@ -31,7 +31,7 @@ def timed(function):
     return wrapper
 depth = 0
 from verl_compat import _boot
-_boot._call = timed(_boot._call)
+_boot.hook = timed(_boot.hook)
 begin = time.perf_counter()
 import verl.models.mcore.bridge
 import verl.utils.megatron_utils

@@ -28,12 +28,12 @@ class Finder:
     ) -> "ModuleSpec | None":
         """The real spec with its loader hooked; None for names that are not watched."""
         if self.deferred:
-            _call("poll_deferred", self.deferred)
+            hook("poll_deferred", self.deferred)
         if fullname not in TARGETS:
             return None
         spec = real_spec(fullname, path, target)
         if spec is None:
-            provided: ModuleSpec | None = _call("provide", fullname)
+            provided: ModuleSpec | None = hook("provide", fullname)
             return provided
         if spec.loader is not None:
             spec.loader = HookLoader(spec.loader)  # type: ignore[assignment]
@@ -59,13 +59,13 @@ class HookLoader:
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
-        _call("before_exec", name)
+        hook("before_exec", name)
         try:
             self._loader.exec_module(module)
         except Exception as error:
-            _call("import_failed", name, error)
+            hook("import_failed", name, error)
             raise
-        _call("after_exec", name)
+        hook("after_exec", name)
 
     def __getattr__(self, name: str) -> "Any":
         if name == "_loader":  # not yet set: unpickling or copying
@@ -85,17 +85,17 @@ def real_spec(fullname: str, path: "Any", target: "Any") -> "ModuleSpec | None":
     return None
 
 
-def _call(hook: str, *args: "Any") -> "Any":
+def hook(name: str, *args: "Any") -> "Any":
     """Run an engine hook; its errors reach the importer in strict mode only."""
     try:
         from verl_compat import engine
 
-        return getattr(engine, hook)(*args)
+        return getattr(engine, name)(*args)
     except Exception as error:
         if os.environ.get("VERL_COMPAT", "").strip().lower() == "strict":
             raise
         print(
-            f"verl-compat: {hook} failed and was skipped: {error!r} (VERL_COMPAT=off silences)",
+            f"verl-compat: {name} failed and was skipped: {error!r} (VERL_COMPAT=off silences)",
             file=sys.stderr,
         )
         return None
@@ -121,4 +121,4 @@ def start() -> None:
     """Entry of the ``.pth``: the finder, and a first report where reports were asked for."""
     install()
     if os.environ.get("VERL_COMPAT_REPORT_DIR"):
-        _call("report_start")
+        hook("report_start")

@@ -2,6 +2,12 @@
 and ``VERL_USE_EXTERNAL_MODULES=verl_compat.auto``.
 """
 
-from verl_compat import activate
+from verl_compat._boot import hook
 
-activate()
+
+def door() -> None:
+    """Activate, unless ``revert()`` was called: what a person undid, no door does again."""
+    hook("activate_by_door")
+
+
+door()

@@ -31,6 +31,7 @@ class StrictError(Exception):
 
 def activate() -> None:
     """Install the finder; patch watched modules that are already imported, marked ``late``."""
+    STATE.reverted = False
     finder = _boot.install()
     if finder is None:
         return
@@ -45,8 +46,15 @@ def activate() -> None:
             after_exec(target, late=True)
 
 
+def activate_by_door() -> None:
+    """Activation that nobody called for by hand; a revert outlasts it."""
+    if not STATE.reverted:
+        activate()
+
+
 def revert() -> None:
     """Undo everything, newest first, and remove the finder."""
+    STATE.reverted = True
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _boot.Finder)]
     for adapter_id in reversed(list(STATE.entries)):
         _withdraw(adapter_id, "disabled", "reverted")

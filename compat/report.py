@@ -93,8 +93,14 @@ def _status(predicted: bool) -> Status:
         command=command_line(),
         versions=tuple(STATE.found(dist) for dist in upstreams()),
         adapters=tuple(_adapter_status(adapter, predicted) for adapter in all_adapters()),
-        pythons=children(),
+        pythons=_children(),
     )
+
+
+def _children() -> dict[int, str]:
+    """Python children seen so far: one that has ended since must still be accounted for."""
+    STATE.children.update(children())
+    return dict(STATE.children)
 
 
 def _adapter_status(adapter: Adapter, predicted: bool) -> AdapterStatus:

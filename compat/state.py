@@ -37,6 +37,8 @@ class ProcessState:
     versions: dict[str, Found] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     busy: set[str] = field(default_factory=set)
+    children: dict[int, str] = field(default_factory=dict)
+    reverted: bool = False
     _switches: Switches | None = None
 
     @property
@@ -88,6 +90,7 @@ STATE = ProcessState()
 def _after_fork() -> None:
     STATE.lock = threading.Lock()  # another thread may have held it when the process forked
     STATE.busy.clear()
+    STATE.children.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -144,7 +144,7 @@ def test_target_install_needs_another_door(built: Path, python: Path, tmp_path: 
         "from importlib.metadata import entry_points as e\n"
         "print([x.value for g in ('verl.plugins', 'vllm.general_plugins') for x in e(group=g)])"
     )
-    assert probe(python, groups, env=env) == "['verl_compat.auto', 'verl_compat:activate']"
+    assert probe(python, groups, env=env) == "['verl_compat.auto', 'verl_compat.auto:door']"
 
 
 def test_missing_dependency_does_not_stop_an_import(built: Path, python: Path, tmp_path: Path) -> None:

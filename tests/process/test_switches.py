@@ -102,3 +102,8 @@ print(len(modules), in_force)
 """
     done = run("-c", code)
     assert "bridge_lt_0_5_value_head" in done.stdout
+
+
+def test_no_door_undoes_a_revert() -> None:
+    code = "import verl_compat; verl_compat.revert(); import verl, verl_compat.auto; verl_compat.auto.door()\n"
+    assert run("-c", code + "print('{}', verl_compat.status().active)").stdout.split() == ["{}", "False"]

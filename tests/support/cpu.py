@@ -72,13 +72,13 @@ def shutdown() -> None:
 def cpu_fixups() -> None:
     """Replace, in this process, what the upstreams do only on a GPU; idempotent.
 
-    * ``torch.cuda.current_device`` names a CPU device; synchronizing and moving a module to CUDA do nothing;
-    * PEFT code takes the layers of megatron.core for plain ones (no Transformer Engine);
-    * ``dist.scatter`` sends contiguous copies: gloo sends wrong rows otherwise, without an error;
-    * the RNG tracker forks nothing: its states are CUDA states;
-* saving a checkpoint spawns no manager process (seconds of imports, for one queue).
+        * ``torch.cuda.current_device`` names a CPU device; synchronizing and moving a module to CUDA do nothing;
+        * PEFT code takes the layers of megatron.core for plain ones (no Transformer Engine);
+        * ``dist.scatter`` sends contiguous copies: gloo sends wrong rows otherwise, without an error;
+        * the RNG tracker forks nothing: its states are CUDA states;
+    * saving a checkpoint spawns no manager process (seconds of imports, for one queue).
 
-    Call after :func:`enable_stubs`.
+        Call after :func:`enable_stubs`.
     """
     import torch
 

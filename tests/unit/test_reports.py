@@ -182,6 +182,16 @@ def test_public_names(world: World) -> None:
             del public.HELPERS[name]
 
 
+def test_a_child_that_has_ended_is_still_accounted_for(world: World) -> None:
+    import subprocess
+    import sys
+
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert child.pid in verl_compat.status().pythons
+    child.communicate(b"\n", timeout=30)
+    assert child.pid in verl_compat.status().pythons
+
+
 def test_activation_is_idempotent(world: World) -> None:
     for _ in range(3):
         verl_compat.activate()
