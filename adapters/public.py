@@ -1,14 +1,36 @@
 """The version-independent helpers: where upstream has them, and which shim stands in."""
 
 HELPERS: dict[str, tuple[str, str]] = {
-    "LinearForLastLayer": ("megatron.bridge.training.utils.train_utils:LinearForLastLayer", "verl_compat.shims.value_head:LinearForLastLayer"),
-    "create_ddp_config": ("megatron.bridge.training.utils.config_utils:create_ddp_config", "verl_compat.shims.ddp_config:create_ddp_config"),
+    "apply_overrides_and_finalize": (
+        "megatron.bridge.models.model_provider:ModelProviderMixin.apply_overrides_and_finalize",
+        "verl_compat.shims.provider_overrides:apply_overrides_and_finalize",
+    ),
+    "LinearForLastLayer": (
+        "megatron.bridge.training.utils.train_utils:LinearForLastLayer",
+        "verl_compat.shims.value_head:LinearForLastLayer",
+    ),
+    "create_ddp_config": (
+        "megatron.bridge.training.utils.config_utils:create_ddp_config",
+        "verl_compat.shims.ddp_config:create_ddp_config",
+    ),
     "create_peft": ("megatron.bridge.peft.utils:create_peft", "verl_compat.shims.peft:create_peft"),
     "create_peft_hook": ("megatron.bridge.peft.utils:create_peft_hook", "verl_compat.shims.peft:create_peft_hook"),
-    "create_value_head_hook": ("megatron.bridge.training.utils.train_utils:create_value_head_hook", "verl_compat.shims.value_head:create_value_head_hook"),
-    "freeze_moe_router": ("megatron.bridge.training.utils.train_utils:freeze_moe_router", "verl_compat.shims.moe_router:freeze_moe_router"),
-    "load_peft_adapter_checkpoint": ("megatron.bridge.peft.utils:load_peft_adapter_checkpoint", "verl_compat.shims.peft:load_peft_adapter_checkpoint"),
-    "make_value_model": ("megatron.bridge.training.utils.train_utils:make_value_model", "verl_compat.shims.value_head:make_value_model"),
+    "create_value_head_hook": (
+        "megatron.bridge.training.utils.train_utils:create_value_head_hook",
+        "verl_compat.shims.value_head:create_value_head_hook",
+    ),
+    "freeze_moe_router": (
+        "megatron.bridge.training.utils.train_utils:freeze_moe_router",
+        "verl_compat.shims.moe_router:freeze_moe_router",
+    ),
+    "load_peft_adapter_checkpoint": (
+        "megatron.bridge.peft.utils:load_peft_adapter_checkpoint",
+        "verl_compat.shims.peft:load_peft_adapter_checkpoint",
+    ),
+    "make_value_model": (
+        "megatron.bridge.training.utils.train_utils:make_value_model",
+        "verl_compat.shims.value_head:make_value_model",
+    ),
 }
 
 # shims that have no upstream counterpart: a module, or an object in one

@@ -3,6 +3,7 @@ from dataclasses import fields
 import pytest
 import torch
 from omegaconf import OmegaConf
+
 from support import assert_same_tensors, build_model, build_provider, export_state, forward_logits, read_checkpoint
 
 TYPES = {

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from packaging.version import Version
+
 from support import assert_same_tensors, build_provider
 from support.tiny import CPU_OVERRIDES
 from support.versions import NATIVE, VERL
-
 from verl_compat import status
 
 if VERL is None:
