@@ -149,7 +149,7 @@ def lora_model(peft_utils, checkpoint, rank=4, **overrides):
 
 
 def adapters(model):
-    return {name: value.detach().clone() for name, value in model[0].state_dict().items() if "adapter" in name}
+    return {name: value.detach().clone() for name, value in model[0].named_parameters() if "adapter" in name}
 
 
 def randomise_adapters(model, seed=7):
@@ -188,16 +188,12 @@ def test_adapter_checkpoint_round_trip(peft_utils, dense_checkpoint, saved, opti
     path, expected, merged = saved
     peft, bridge, model = lora_model(peft_utils, dense_checkpoint)
     randomise_adapters(model, seed=99)
-    base = {
-        name: value.clone()
-        for name, value in model[0].state_dict().items()
-        if "adapter" not in name and value is not None
-    }
+    base = {name: value.clone() for name, value in model[0].named_parameters() if "adapter" not in name}
     target = model[0] if single else model
     assert peft_utils.load_peft_adapter_checkpoint(target, path, peft, **options) is None
     assert_same_tensors(adapters(model), expected)
-    for name, value in base.items():
-        assert torch.equal(model[0].state_dict()[name], value), name
+    now = dict(model[0].named_parameters())
+    assert all(torch.equal(now[name], value) for name, value in base.items())
     assert_same_tensors(export_state(bridge, model), merged)
 
 
@@ -226,9 +222,10 @@ def test_given_process_groups_and_strategy(peft_utils, dense_checkpoint, saved):
 
 def test_another_rank_is_refused(peft_utils, dense_checkpoint, saved):
     from megatron.core.dist_checkpointing.core import CheckpointingException
+    from torch.distributed.checkpoint.api import CheckpointException
 
     peft, _, model = lora_model(peft_utils, dense_checkpoint, rank=2)
-    with pytest.raises(CheckpointingException):
+    with pytest.raises((CheckpointException, CheckpointingException), match="adapter"):
         peft_utils.load_peft_adapter_checkpoint(model, saved[0], peft)
 
 

@@ -69,10 +69,23 @@ def shutdown() -> None:
         torch.distributed.destroy_process_group()
 
 
+class NoStream:
+    """A CUDA stream where work is done in order anyway."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        pass
+
+    def wait_stream(self, stream: object) -> None:
+        """Nothing to wait for."""
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+
 def cpu_fixups() -> None:
     """Replace, in this process, what the upstreams do only on a GPU; idempotent.
 
-        * ``torch.cuda.current_device`` names a CPU device; synchronizing and moving a module to CUDA do nothing;
+        * ``torch.cuda.current_device`` names a CPU device; streams, synchronizing and moving modules do nothing;
         * PEFT code takes the layers of megatron.core for plain ones (no Transformer Engine);
         * ``dist.scatter`` sends contiguous copies: gloo sends wrong rows otherwise, without an error;
         * the RNG tracker forks nothing: its states are CUDA states;
@@ -91,6 +104,9 @@ def cpu_fixups() -> None:
     current_device._cpu_fixup = True  # type: ignore[attr-defined]
     torch.cuda.current_device = current_device  # type: ignore[assignment]
     torch.cuda.synchronize = lambda device=None: None  # type: ignore[assignment]
+    torch.cuda.Stream = NoStream  # type: ignore[assignment,misc]
+    torch.cuda.current_stream = NoStream  # type: ignore[assignment]
+    torch.cuda.stream = lambda stream: contextlib.nullcontext()  # type: ignore[assignment]
     torch.nn.Module.cuda = lambda self, device=None: self  # type: ignore[method-assign]
     _contiguous_scatter()
     _no_rng_fork()
