@@ -1,24 +1,18 @@
 """The version-independent helpers: where upstream has them, and which shim stands in."""
 
 HELPERS: dict[str, tuple[str, str]] = {
-<<<<<<< HEAD
-    "LinearForLastLayer": (
-        "megatron.bridge.training.utils.train_utils:LinearForLastLayer",
-        "verl_compat.shims.value_head:LinearForLastLayer",
-    ),
-=======
->>>>>>> bridge
     "apply_overrides_and_finalize": (
         "megatron.bridge.models.model_provider:ModelProviderMixin.apply_overrides_and_finalize",
         "verl_compat.shims.provider_overrides:apply_overrides_and_finalize",
     ),
-<<<<<<< HEAD
-=======
+    "apply_overrides_and_finalize": (
+        "megatron.bridge.models.model_provider:ModelProviderMixin.apply_overrides_and_finalize",
+        "verl_compat.shims.provider_overrides:apply_overrides_and_finalize",
+    ),
     "LinearForLastLayer": (
         "megatron.bridge.training.utils.train_utils:LinearForLastLayer",
         "verl_compat.shims.value_head:LinearForLastLayer",
     ),
->>>>>>> bridge
     "create_ddp_config": (
         "megatron.bridge.training.utils.config_utils:create_ddp_config",
         "verl_compat.shims.ddp_config:create_ddp_config",
