@@ -5,23 +5,13 @@ interpreter reads.
 """
 
 TARGETS: dict[str, tuple[str, ...]] = {
-    "megatron.bridge.models.conversion.param_mapping": (
-        "bridge_lt_0_5_module_types",
-    ),
-    "megatron.bridge.models.model_provider": (
-        "bridge_lt_0_5_provider_overrides",
-    ),
-    "megatron.bridge.peft.utils": (
-        "bridge_lt_0_5_peft_helpers",
-    ),
-    "megatron.bridge.training.utils.config_utils": (
-        "bridge_lt_0_5_create_ddp_config",
-    ),
+    "megatron.bridge.models.conversion.param_mapping": ("bridge_lt_0_5_module_types",),
+    "megatron.bridge.models.model_provider": ("bridge_lt_0_5_provider_overrides",),
+    "megatron.bridge.peft.utils": ("bridge_lt_0_5_peft_helpers",),
+    "megatron.bridge.training.utils.config_utils": ("bridge_lt_0_5_create_ddp_config",),
     "megatron.bridge.training.utils.train_utils": (
         "bridge_lt_0_5_freeze_moe_router",
         "bridge_lt_0_5_value_head",
     ),
-    "verl.models.mcore.bridge": (
-        "verl_own_value_model_hooks",
-    ),
+    "verl.models.mcore.bridge": ("verl_own_value_model_hooks",),
 }

@@ -5,10 +5,6 @@ HELPERS: dict[str, tuple[str, str]] = {
         "megatron.bridge.models.model_provider:ModelProviderMixin.apply_overrides_and_finalize",
         "verl_compat.shims.provider_overrides:apply_overrides_and_finalize",
     ),
-    "apply_overrides_and_finalize": (
-        "megatron.bridge.models.model_provider:ModelProviderMixin.apply_overrides_and_finalize",
-        "verl_compat.shims.provider_overrides:apply_overrides_and_finalize",
-    ),
     "LinearForLastLayer": (
         "megatron.bridge.training.utils.train_utils:LinearForLastLayer",
         "verl_compat.shims.value_head:LinearForLastLayer",

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_complained: "list[str]" = []  # a broken installation would repeat itself at every watched import
+
+
 class Finder:
     """First on ``sys.meta_path``: lets the real finders find, then hooks the loader of watched names."""
 
@@ -94,10 +97,9 @@ def hook(name: str, *args: "Any") -> "Any":
     except Exception as error:
         if os.environ.get("VERL_COMPAT", "").strip().lower() == "strict":
             raise
-        print(
-            f"verl-compat: {name} failed and was skipped: {error!r} (VERL_COMPAT=off silences)",
-            file=sys.stderr,
-        )
+        if not _complained:
+            _complained.append(name)
+            print(f"verl-compat: {name} failed and was skipped: {error!r} (VERL_COMPAT=off silences)", file=sys.stderr)
         return None
 
 

@@ -16,6 +16,7 @@ import verl_compat.adapters
 from verl_compat.records import Adapter
 from verl_compat.views import ranges
 
+_LINE_LENGTH = 120  # the formatter joins shorter ones
 _TABLE = re.compile(r"(<!-- adapters -->\n).*?(<!-- /adapters -->)", re.DOTALL)
 
 
@@ -41,7 +42,11 @@ def index_text() -> str:
         "TARGETS: dict[str, tuple[str, ...]] = {",
     ]
     for target, ids in sorted(targets.items()):
-        lines += [f'    "{target}": (', *(f'        "{adapter_id}",' for adapter_id in ids), "    ),"]
+        one_line = f'    "{target}": ("{ids[0]}",),'
+        if len(ids) == 1 and len(one_line) <= _LINE_LENGTH:
+            lines.append(one_line)
+        else:
+            lines += [f'    "{target}": (', *(f'        "{adapter_id}",' for adapter_id in ids), "    ),"]
     return "\n".join([*lines, "}", ""])
 
 
