@@ -88,14 +88,21 @@ def real_spec(fullname: str, path: "Any", target: "Any") -> "ModuleSpec | None":
     return None
 
 
+def mode() -> str:
+    """The text of ``VERL_COMPAT``, lower case."""
+    return os.environ.get("VERL_COMPAT", "").strip().lower()
+
+
 def hook(name: str, *args: "Any") -> "Any":
     """Run an engine hook; its errors reach the importer in strict mode only."""
+    if mode() == "off":
+        return None
     try:
         from verl_compat import engine
 
         return getattr(engine, name)(*args)
     except Exception as error:
-        if os.environ.get("VERL_COMPAT", "").strip().lower() == "strict":
+        if mode() == "strict":
             raise
         if not _complained:
             _complained.append(name)
@@ -110,7 +117,7 @@ def finder() -> "Finder | None":
 
 def install() -> "Finder | None":
     """Put the finder first on ``sys.meta_path``, once; None when switched off."""
-    if os.environ.get("VERL_COMPAT", "").strip().lower() == "off":
+    if mode() == "off":
         return None
     found = finder()
     if found is None:

@@ -59,7 +59,7 @@ def decide(adapter: Adapter, switches: Switches, found: Lookup, module: ModuleTy
     inside = all(condition.holds for condition in ranges)
     if any(feature.holds is False for feature in features):
         no = next(feature.text for feature in features if feature.holds is False)
-        return Decision("not-needed" if inside else "out-of-range", f"not so: {no}", conditions=conditions)
+        return Decision("not-needed", f"not so: {no}", conditions=conditions)
     if not inside and not adapter.needed:
         return Decision("out-of-range", _outside(ranges), conditions=conditions)
     if any(feature.holds is None for feature in features):

@@ -6,6 +6,7 @@ import difflib
 import os
 from dataclasses import dataclass
 
+from verl_compat import _boot
 from verl_compat.adapters import TARGETS
 from verl_compat.log import warn_once
 from verl_compat.records import Adapter
@@ -62,7 +63,7 @@ def read_switches() -> Switches:
 
 def read_mode() -> str:
     """``VERL_COMPAT``; anything unknown counts as ``auto``, with one warning."""
-    mode = os.environ.get("VERL_COMPAT", "").strip().lower() or "auto"
+    mode = _boot.mode() or "auto"
     if mode in MODES:
         return mode
     warn_once(f"VERL_COMPAT={mode!r} is not one of {', '.join(MODES)}; going on with auto.{_close(mode, set(MODES))}")
