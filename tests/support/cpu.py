@@ -89,7 +89,7 @@ def cpu_fixups() -> None:
         * PEFT code takes the layers of megatron.core for plain ones (no Transformer Engine);
         * ``dist.scatter`` sends contiguous copies: gloo sends wrong rows otherwise, without an error;
         * the RNG tracker forks nothing: its states are CUDA states;
-    * saving a checkpoint spawns no manager process (seconds of imports, for one queue).
+    * saving a checkpoint starts no process: neither a manager for one queue nor a forked writer per file.
 
         Call after :func:`enable_stubs`.
     """
@@ -143,3 +143,19 @@ def _no_checkpoint_process() -> None:
     from megatron.core.dist_checkpointing.strategies import filesystem_async
 
     filesystem_async._results_queue = queue.Queue()
+    writer = filesystem_async.FileSystemWriterAsync
+    if hasattr(writer, "write_preloaded_data_multiproc"):  # core 0.16 forks a writer per file
+        writer.write_preloaded_data_multiproc = staticmethod(_write_in_this_process)
+
+
+def _write_in_this_process(transforms, use_msc, rank, buckets, results_queue) -> None:
+    from megatron.core.dist_checkpointing.strategies.filesystem_async import FileSystemWriterAsync
+
+    written: queue.Queue = queue.Queue()
+    todo: queue.Queue = queue.Queue()
+    for index, bucket in enumerate(buckets):
+        todo.put(index)
+        FileSystemWriterAsync.write_preloaded_data(
+            transforms, index, bucket, written, todo, use_fsync=False, use_msc=use_msc
+        )
+    results_queue.put(dict(written.get_nowait() for _ in buckets))
