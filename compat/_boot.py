@@ -1,7 +1,7 @@
-"""The import finder: what the ``.pth`` loads at the start of every interpreter.
+"""The import finder.
 
-Only ``sys`` and ``os`` may be imported here; all else waits until a watched module is
-being imported.
+The ``.pth`` (see ``_pth.py``) fetches it when the first package that is watched is imported.  Only
+``sys`` and ``os`` may be imported here; all else waits until a watched module is being imported.
 """
 
 import os
@@ -126,8 +126,17 @@ def install() -> "Finder | None":
     return found
 
 
-def start() -> None:
-    """Entry of the ``.pth``: the finder, and a first report where reports were asked for."""
-    install()
+def start(name: str, path: "Sequence[str] | None", target: "ModuleType | None") -> "ModuleSpec | None":
+    """Called by the ``.pth`` for the first watched package: put the finder in place and ask it.
+
+    Leaves a first report where reports were asked for.
+    """
+    found = install()
     if os.environ.get("VERL_COMPAT_REPORT_DIR"):
         hook("report_start")
+    return found.find_spec(name, path, target) if found else None
+
+
+def doorbells() -> "list[Any]":
+    """What the ``.pth`` put on ``sys.meta_path`` and nothing has rung yet."""
+    return [found for found in sys.meta_path if type(found).__name__ == "VerlCompatDoorbell"]

@@ -37,7 +37,7 @@ class Status:
     """One process (or, for ``predicted``, this environment before anything is imported).
 
     Attributes:
-        active: whether the finder is in place.
+        active: whether the finder is in place, or will be when a watched package is imported.
         predicted: True when nothing was imported and outcomes say what would happen;
             an outcome ``would-apply`` occurs only then.
         pythons: child processes that run a Python, pid -> command line (Linux only).
@@ -85,7 +85,7 @@ def _status(predicted: bool) -> Status:
         poll_deferred(finder.deferred)
     return Status(
         mode=STATE.switches.mode,
-        active=finder is not None,
+        active=STATE.switches.mode != "off" and bool(finder or _boot.doorbells()),
         predicted=predicted,
         pid=os.getpid(),
         ppid=os.getppid(),

@@ -65,7 +65,11 @@ def site(python: Path) -> Path:
     return folder
 
 
-ACTIVE = "import sys; print(any(type(f).__module__ == 'verl_compat._boot' for f in sys.meta_path))"
+# a watched package that is not installed: the finder is fetched for it all the same
+ACTIVE = (
+    "import sys, importlib.util as u; u.find_spec('megatron')\n"
+    "print(any(type(f).__module__ == 'verl_compat._boot' for f in sys.meta_path))"
+)
 PARTS = (
     "import verl_compat.engine, verl_compat.adapters.public, verl_compat.shims, verl_compat as v; print(v.__version__)"
 )
