@@ -117,7 +117,10 @@ def readable_by_attribute(config: Any) -> Any:
 
 def read_lora_by_attribute(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Wrap verl 0.7's ``make_megatron_module``, which reads ``peft_config.adapter_path`` of a plain dict."""
-    call = inspect.signature(original).bind(*args, **kwargs)
+    try:
+        call = inspect.signature(original).bind(*args, **kwargs)
+    except TypeError:
+        return original(*args, **kwargs)  # upstream's own error for a wrong call
     if "peft_config" in call.arguments:
         call.arguments["peft_config"] = readable_by_attribute(call.arguments["peft_config"])
     return original(*call.args, **call.kwargs)

@@ -163,9 +163,7 @@ def _need_megatron_fsdp(checkpointing: Any, verb: str) -> None:
 
 def _check_template(template: dict[str, Any] | None) -> None:
     if template is None:
-        raise RuntimeError(
-            "a Megatron-FSDP checkpoint is loaded into a template: pass sharded_state_dict, got None"
-        )
+        raise RuntimeError("a Megatron-FSDP checkpoint is loaded into a template: pass sharded_state_dict, got None")
     for name, what in (("_model", "a list of the one model chunk"), ("model", "the model's DTensors")):
         if not template.get(name):
             raise MissingModelError(

@@ -25,9 +25,7 @@ def apply_overrides_and_finalize(self: Any, dtype: Any = None, overrides: Mappin
         AttributeError: the provider has no attribute of that name; close matches are named.
     """
     values = dict(overrides or {})
-    unknown = [name for name in values if not hasattr(self, name)]
-    if unknown:
-        raise AttributeError(_unknown_overrides(self, unknown))
+    check_override_names(self, values)
     if dtype is not None:
         import torch
 
@@ -41,6 +39,17 @@ def apply_overrides_and_finalize(self: Any, dtype: Any = None, overrides: Mappin
     if finalize is not None:
         finalize()
     return self
+
+
+def check_override_names(provider: Any, names: Iterable[str]) -> None:
+    """Every name must be an attribute of the provider.
+
+    Raises:
+        AttributeError: those that are not, each with close matches.
+    """
+    unknown = [name for name in names if not hasattr(provider, name)]
+    if unknown:
+        raise AttributeError(_unknown_overrides(provider, unknown))
 
 
 def _unknown_overrides(provider: Any, names: Iterable[str]) -> str:

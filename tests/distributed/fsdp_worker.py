@@ -17,14 +17,16 @@ from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
+
 from support import cpu_fixups, enable_stubs
 
 enable_stubs()
 dist.init_process_group("gloo")
 RANK = dist.get_rank()
 
-import verl_compat.auto  # noqa: E402, F401
 from megatron.core import parallel_state  # noqa: E402
+
+import verl_compat.auto  # noqa: E402, F401
 
 parallel_state.initialize_model_parallel()
 cpu_fixups()

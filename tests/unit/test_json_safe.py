@@ -18,6 +18,7 @@ import uuid
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from verl_compat.shims.json_safe import (
     MAX_DEPTH,
     json_safe_config_dict,
@@ -80,9 +81,7 @@ leaves = st.one_of(
     st.datetimes(),
     st.timedeltas(),
     st.uuids(),
-    st.sampled_from(
-        [Backend.flash, Level.high, Kind.lora, Modes.a | Modes.b, len, int, pathlib.PurePosixPath("a/b")]
-    ),
+    st.sampled_from([Backend.flash, Level.high, Kind.lora, Modes.a | Modes.b, len, int, pathlib.PurePosixPath("a/b")]),
 )
 keys = st.one_of(
     st.text(max_size=3),
@@ -129,12 +128,8 @@ def test_idempotent_and_never_mutating(config):
 
 
 json_values = st.recursive(
-    st.one_of(
-        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()
-    ),
-    lambda inner: st.one_of(
-        st.lists(inner), st.dictionaries(st.text().filter(lambda key: key != "$ref"), inner)
-    ),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),
+    lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text().filter(lambda key: key != "$ref"), inner)),
     max_leaves=20,
 )
 
