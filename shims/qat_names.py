@@ -101,4 +101,12 @@ def skip_quantizers(original: Any, self: Any, param_name: str) -> bool:
     """
     if original(self, param_name):
         return True
-    return os.environ.get("ENABLE_BRIDGE_QUANT_MAPPING", "0") != "1" and is_quantizer_name(param_name)
+    return not _quantizers_are_mapped() and is_quantizer_name(param_name)
+
+
+def _quantizers_are_mapped() -> bool:
+    """As Bridge reads the switch; a text that is no number stops Bridge itself."""
+    try:
+        return int(os.environ.get("ENABLE_BRIDGE_QUANT_MAPPING", "0")) != 0
+    except ValueError:
+        return True

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from launch import BRIDGE, torchrun
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("fsdp")
-    torchrun("fsdp_worker.py", folder, ranks=2, timeout=180)
-    return [json.loads((folder / f"result_{rank}.json").read_text()) for rank in range(2)]
+from launch import BRIDGE
 
 
 @pytest.fixture(params=[0, 1])
-def result(results, request):
-    return results[request.param]
+def result(config_worker, request):
+    return config_worker("fsdp_part")[request.param]
 
 
 def test_which_path_ran(result):

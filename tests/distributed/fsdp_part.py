@@ -1,4 +1,4 @@
-"""Two ranks save and load Megatron-FSDP (DTensor) checkpoints; run by test_fsdp_checkpoint.py under torchrun.
+"""Two ranks save and load Megatron-FSDP (DTensor) checkpoints; a part of config_worker.py.
 
 The state dict is what Megatron-FSDP hands over: DTensors of uneven shards.  The wrapper itself
 needs a GPU; Bridge's preprocessing, megatron-core's uneven-DTensor code and torch's
@@ -7,34 +7,18 @@ distributed checkpoint are the real ones.
 
 from __future__ import annotations
 
-import json
-import os
 import resource
 import signal
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
+from megatron.bridge.training import checkpointing
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
 
-from support import cpu_fixups, enable_stubs
-
-enable_stubs()
-dist.init_process_group("gloo")
 RANK = dist.get_rank()
-
-from megatron.core import parallel_state  # noqa: E402
-
-import verl_compat.auto  # noqa: E402, F401
-
-parallel_state.initialize_model_parallel()
-cpu_fixups()
-
-from megatron.bridge.training import checkpointing  # noqa: E402
-from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
-from torch.distributed.tensor import DTensor, Shard  # noqa: E402
-
 MESH = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
 ROWS = (5, 3)  # uneven, as Megatron-FSDP shards
 
@@ -125,6 +109,7 @@ def round_trip(folder: Path) -> dict[str, object]:
     result["files again"] = sorted(name.name for name in path.iterdir())
     result["second"] = is_seed(load(path), 2) if CAN_LOAD else None
     result["full disk"] = no_space(path) if not NATIVE else None
+    dist.barrier()  # rank 0 cleans up while the others are told
     result["files after failure"] = sorted(name.name for name in path.iterdir())
     result["beside"] = sorted(name.name for name in path.parent.iterdir())
     result["still second"] = is_seed(load(path), 2) if CAN_LOAD else None
@@ -166,10 +151,8 @@ NATIVE = checkpointing.load_fsdp_dtensor_checkpoint.__module__ == checkpointing.
 CAN_LOAD = NATIVE or "checkpoint_path_override" in (
     checkpointing._load_fsdp_dtensor_base_checkpoint.__code__.co_varnames
 )
-folder = Path(sys.argv[1])
-out = {"native": NATIVE, "can load": CAN_LOAD, **round_trip(folder)}
-if not NATIVE:
-    out |= errors(folder)
-(folder / f"result_{RANK}.json").write_text(json.dumps(out))
-dist.barrier()
-os._exit(0)  # no tear-down of gloo is part of the test
+
+
+def run(folder: Path) -> dict[str, object]:
+    out = {"native": NATIVE, "can load": CAN_LOAD, **round_trip(folder)}
+    return out if NATIVE else {**out, **errors(folder)}
