@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import Version, base_version  # type: ignore[import-not-found]
+from packaging.version import Version
 
 import verl_compat
 from support import build_provider
+from support.versions import VERL
 from verl_compat.shims.adapter_formats import AdapterFormatError
 
-VERL = base_version("verl")
 if VERL is None:
     pytest.skip("verl is not installed", allow_module_level=True)
 OLD, V08 = Version("0.8") > VERL, Version("0.8") <= VERL < Version("0.9")

@@ -28,9 +28,10 @@ def main(folder: Path, parts: list[str]) -> None:
     enable_stubs()
     dist.init_process_group("gloo")
 
-    from megatron.core import parallel_state
+    import verl_compat
 
-    import verl_compat.auto  # noqa: F401
+    verl_compat.activate()
+    from megatron.core import parallel_state
 
     for part in parts:
         parallel_state.initialize_model_parallel(**PARALLEL[part])

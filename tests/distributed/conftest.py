@@ -9,6 +9,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 
+def pytest_collection_modifyitems(items):
+    from support.versions import BRIDGE
+
+    if BRIDGE is None:
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason="megatron-bridge is not installed"))
+
+
 @pytest.fixture(scope="session")
 def config_worker(tmp_path_factory):
     """Results of one torchrun of config_worker.py: a function from part to one dict per rank."""

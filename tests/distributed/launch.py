@@ -7,19 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
-
-import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-
-try:
-    _text = metadata.version("megatron-bridge")
-except metadata.PackageNotFoundError:
-    pytest.skip("megatron-bridge is not installed", allow_module_level=True)
-BRIDGE = tuple(int(part) for part in _text.split(".")[:2])
 
 
 def torchrun(worker: str, *args: object, ranks: int, timeout: float, **env: str) -> str:
