@@ -52,18 +52,23 @@ def test_representation(value, expected):
     dumps(to_json_safe(value))
 
 
-scalar_types = [t for types in ((numpy.int8, numpy.uint64), (numpy.float16, numpy.float32)) for t in types]
+numbers = st.lists(st.integers(0, 100), max_size=4)
 arrays = st.builds(
-    lambda cls, values: numpy.array(values, dtype=cls),
-    st.sampled_from(scalar_types),
-    st.lists(st.integers(0, 100), max_size=6),
+    lambda values, dtype: numpy.array(values, dtype=dtype),
+    numbers,
+    st.sampled_from([numpy.int8, numpy.uint64, numpy.float16, numpy.float32]),
 )
 dtypes = st.sampled_from([torch.float32, torch.bfloat16, torch.int8, torch.float8_e4m3fn, torch.bool])
-tensors = st.builds(lambda values, dtype: torch.tensor(values).to(dtype), st.lists(st.floats(0, 9)), dtypes)
+tensors = st.builds(lambda values, dtype: torch.tensor(values).to(dtype), numbers, dtypes)
+configs = st.recursive(
+    st.one_of(arrays, tensors, dtypes),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
 
 
-@given(st.recursive(st.one_of(arrays, tensors, dtypes), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
-@settings(max_examples=60, deadline=None)
+@given(configs)
+@settings(max_examples=40, deadline=None)
 def test_always_strict_json(config):
     text = dumps(to_json_safe(config))
     assert dumps(to_json_safe(config)) == text
