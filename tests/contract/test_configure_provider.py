@@ -35,7 +35,7 @@ def test_trainer_wins_over_defaults_and_user_over_both(provider):
     configure_provider(
         provider,
         {"moe_router_load_balancing_type": "aux_loss", "num_layers": 2, "attention_backend": "local"},
-        {"num_layers": 3, "moe_token_dispatcher_type": "allgather", "tensor_model_parallel_size": 1},
+        {"num_layers": 3, "moe_token_dispatcher_type": "allgather", "variable_seq_lengths": False},
         dtype=torch.float32,
     )
     assert (provider.num_layers, provider.moe_token_dispatcher_type) == (2, "allgather")
@@ -48,10 +48,11 @@ def test_trainer_wins_over_defaults_and_user_over_both(provider):
 
 
 def test_configured_provider_builds_what_it_says(provider):
-    configure_provider(provider, {"moe_token_dispatcher_type": "allgather", "attention_backend": "local"})
+    configure_provider(provider, {"num_layers": 2, "attention_backend": "local"})
     (chunk,) = build_model(provider)
+    assert len(chunk.decoder.layers) == 2
     assert chunk.config.moe_router_load_balancing_type == "none"
-    assert sources(provider)["moe_token_dispatcher_type"] == ("allgather", "override_transformer_config")
+    assert sources(provider)["moe_token_dispatcher_type"] == ("alltoall", "default")
 
 
 def test_inputs_are_not_changed(provider):
