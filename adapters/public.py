@@ -35,3 +35,8 @@ HELPERS: dict[str, tuple[str, str]] = {
 
 # shims that have no upstream counterpart: a module, or an object in one
 OWN: dict[str, str] = {}
+
+# adapter -> function that returns what it noted in this process, JSON-ready
+FACTS: dict[str, str] = {
+    "bridge_provider_settings": "verl_compat.shims.provider_settings:recorded_settings_json",
+}

@@ -36,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(run=_status)
     explain = commands.add_parser("explain", help="one adapter: why it is or is not applied here")
     explain.add_argument("id", help="adapter id, or the number of a public report such as verl#6936")
+    explain.add_argument("--reports", type=Path, metavar="DIR", help="add what it noted in the processes of DIR")
     explain.add_argument("--json", action="store_true", help="machine-readable output")
     explain.set_defaults(run=_explain)
     listing = commands.add_parser("list", help="all adapters")
@@ -75,16 +76,21 @@ def _status(args: argparse.Namespace) -> int:
 def _explain(args: argparse.Namespace) -> int:
     from verl_compat import views
     from verl_compat.lookup import LookupFailedError, find
+    from verl_compat.merge import ReportError, merge
     from verl_compat.report import predict
 
     try:
         adapters = find(args.id)
-    except LookupFailedError as error:
+        merged = merge(args.reports) if args.reports else None
+    except (LookupFailedError, ReportError) as error:
         warn_once(str(error))
         return 2
     for adapter in adapters:
-        outcome = predict(adapter)
-        print(views.explain_json(adapter, outcome)) if args.json else views.show_adapter(adapter, outcome)
+        outcome, noted = predict(adapter), merged.noted(adapter.id) if merged else {}
+        if args.json:
+            print(views.explain_json(adapter, outcome, noted))
+        else:
+            views.show_adapter(adapter, outcome, noted)
     return 0
 
 

@@ -38,6 +38,14 @@ class Merged:
                 counts[adapter["id"]][adapter["outcome"]] += 1
         return {adapter: dict(outcomes) for adapter, outcomes in sorted(counts.items())}
 
+    def noted(self, adapter_id: str) -> dict[str, Any]:
+        """What an adapter noted, by process; processes where it noted nothing are left out."""
+        return {
+            f"{process['host']}:{process['pid']}": process["facts"][adapter_id]
+            for process in self.processes
+            if adapter_id in process.get("facts", {})
+        }
+
 
 def merge(folder: Path) -> Merged:
     """Read all reports of a folder.

@@ -6,12 +6,13 @@ import json
 import os
 import socket
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from verl_compat import __version__, _boot
 from verl_compat.decide import Condition, decide
+from verl_compat.facts import facts
 from verl_compat.log import warn_once
 from verl_compat.processes import children, command_line
 from verl_compat.records import Adapter
@@ -41,6 +42,7 @@ class Status:
         predicted: True when nothing was imported and outcomes say what would happen;
             an outcome ``would-apply`` occurs only then.
         pythons: child processes that run a Python, pid -> command line (Linux only).
+        facts: what adapters noted while they worked, by adapter id.
     """
 
     mode: str
@@ -53,6 +55,7 @@ class Status:
     versions: tuple[Found, ...]
     adapters: tuple[AdapterStatus, ...]
     pythons: dict[int, str]
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def outcome(self, adapter_id: str) -> str:
         """The outcome of one adapter.
@@ -94,6 +97,7 @@ def _status(predicted: bool) -> Status:
         versions=tuple(STATE.found(dist) for dist in upstreams()),
         adapters=tuple(_adapter_status(adapter, predicted) for adapter in all_adapters()),
         pythons=_children(),
+        facts=facts(),
     )
 
 

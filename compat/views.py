@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from rich.console import Console
@@ -60,8 +60,8 @@ def show_merged(merged: Merged) -> None:
         console.print(Text(f"unreadable: {file}: {reason}", style="yellow"))
 
 
-def show_adapter(adapter: Adapter, outcome: AdapterStatus) -> None:
-    """One adapter: its record, and each condition with its value."""
+def show_adapter(adapter: Adapter, outcome: AdapterStatus, noted: Mapping[str, object]) -> None:
+    """One adapter: its record, each condition with its value, and what it noted, by process."""
     console = Console()
     console.print(Text(f"{adapter.id}: {outcome.outcome} ({outcome.reason})", style=_STYLE.get(outcome.outcome, "")))
     for label, text in _facts(adapter):
@@ -69,6 +69,8 @@ def show_adapter(adapter: Adapter, outcome: AdapterStatus) -> None:
     for condition in outcome.conditions:
         mark = {True: "yes", False: "no", None: "cannot be told before import"}[condition.holds]
         console.print(Text(f"  condition    {condition.text}: {mark} ({condition.value})"))
+    for process, what in noted.items():
+        console.print(Text(f"  noted by     {process}\n{json.dumps(what, indent=2)}"))
 
 
 def show_list(adapters: Iterable[Adapter]) -> None:
@@ -89,9 +91,9 @@ def merged_json(merged: Merged) -> str:
     return json.dumps({**asdict(merged), "outcomes": merged.outcomes()}, indent=2)
 
 
-def explain_json(adapter: Adapter, outcome: AdapterStatus) -> str:
+def explain_json(adapter: Adapter, outcome: AdapterStatus, noted: Mapping[str, object]) -> str:
     """``explain --json``."""
-    return json.dumps({"record": asdict(adapter), "here": asdict(outcome)}, default=str, indent=2)
+    return json.dumps({"record": asdict(adapter), "here": asdict(outcome), "noted": noted}, default=str, indent=2)
 
 
 def list_json(adapters: Iterable[Adapter]) -> str:
