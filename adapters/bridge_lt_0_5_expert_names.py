@@ -1,11 +1,11 @@
-"""Global names of single experts and quantizer buffers for Bridge before 0.5."""
+"""Global names, in numerical order, of single experts and quantised experts for Bridge before 0.5."""
 
 from verl_compat.records import Adapter, Wrap
 
 ADAPTER = Adapter(
     id="bridge_lt_0_5_expert_names",
     kind="backport",
-    summary="Expert numbers of SequentialMLP and of quantised experts under expert parallelism, for Bridge before 0.5",
+    summary="Numbers and order of SequentialMLP and quantised experts under expert parallelism, for Bridge before 0.5",
     target="megatron.bridge.models.conversion.model_bridge",
     applies={"megatron-bridge": ">=0.3.0,<0.5"},
     tested=(
@@ -19,11 +19,22 @@ ADAPTER = Adapter(
             "verl_compat.shims.qat_names:name_to_global",
             params=("models", "config", "param_name"),
         ),
+        Wrap(
+            "extract_sort_key",
+            "verl_compat.shims.qat_names:sort_key",
+            params=("param_name",),
+            home="megatron.bridge.models.conversion.utils",
+        ),
+    ),
+    consumers=(
+        "megatron.bridge.models.conversion.utils",
+        "megatron.bridge.models.conversion.peft_bridge",
     ),
     why=(
-        "With expert parallelism each rank loads experts 0..k-1 of a SequentialMLP, in silence, and exports "
-        "them as its own: 24 of 87 tensors of a small model were wrong. A quantizer buffer (ModelOpt QAT) "
-        "stops planning with ValueError. Right from 0.5.0."
+        "With expert parallelism each rank loads experts 0..k-1 of a SequentialMLP, in silence: 36 of 93 "
+        "tensors of a small model were wrong. Ranks pair their experts by position in the plan, so the order "
+        "(10 before 6 in older releases) must be right with the numbers: one adapter for both. A quantizer "
+        "buffer (ModelOpt QAT) stops planning with ValueError. Right from 0.5.0."
     ),
     links=(
         "https://github.com/NVIDIA-NeMo/Megatron-Bridge/pull/3813",

@@ -87,7 +87,6 @@ def test_outcomes_in_this_process(single_process):
         "bridge_lt_0_4_expert_gather": "0.4",
         "bridge_lt_0_5_expert_names": "0.5",
         "bridge_lt_0_5_expert_number": "0.5",
-        "bridge_lt_0_5_expert_order": "0.5",
         "bridge_lt_0_5_quantised_norm_column": "0.5",
         "bridge_lt_0_5_fsdp_checkpoint": "0.5",
     }.items():

@@ -202,7 +202,8 @@ def engine(moe_checkpoint):
         hf_config=AutoConfig.from_pretrained(moe_checkpoint),
     )  # fmt: skip
     made.engine_config = SimpleNamespace(
-        dtype="float32", override_transformer_config={"num_layers": 2}, dynamic_context_parallel=False,
+        override_transformer_config={"num_layers": 2, "moe_permute_fusion": False}, dynamic_context_parallel=False,
+        dtype="float32",
         vanilla_mbridge=False, tensor_model_parallel_size=1, pipeline_model_parallel_size=1,
         expert_model_parallel_size=1, expert_tensor_parallel_size=1, virtual_pipeline_model_parallel_size=None,
         context_parallel_size=1, sequence_parallel=False, max_seqlen_per_dp_cp_rank=None,
