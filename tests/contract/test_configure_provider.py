@@ -1,11 +1,24 @@
 """configure_provider on the real providers of each Bridge release."""
 
+import os
+
 import pytest
 import torch
 
 from support import build_model, build_provider
 from verl_compat.shims.configure_provider import attention_backend, configure_provider, refuse_dynamic_cp
 from verl_compat.shims.provider_settings import recorded_settings
+
+
+@pytest.fixture(autouse=True)
+def attention_variables():
+    """Building a layer sets Transformer Engine's switches, which the next backend would trip over."""
+    before = {name: os.environ.get(name) for name in ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")}
+    yield
+    for name, value in before.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
 
 
 @pytest.fixture
