@@ -66,6 +66,9 @@ def configure_provider(
     refuse_dynamic_cp({**trainers, **users}, supported=hasattr(provider, "dynamic_context_parallel"))
     values, sources = _merge(provider, trainers, users)
     check_override_names(provider, values)
+    for layer in (trainers, users):
+        for name in filter(layer.__contains__, REPLAY_NAMES):
+            enable_routing_replay(provider, bool(layer[name]))
     with _before_finalize(provider, pre_finalize):
         # Bridge >= 0.5 has its own, which lays out DeepSeek-V4 pipelines too.
         own = getattr(provider, "apply_overrides_and_finalize", None)
@@ -89,9 +92,8 @@ def _merge(
         "override_transformer_config": users,
     }
     for source, layer in layers.items():
-        for name, value in layer.items():
-            if name in REPLAY_NAMES:
-                name, value = _routing_replay(provider, name, value)
+        for asked, value in layer.items():
+            name = _replay_field(provider, asked) if asked in REPLAY_NAMES else asked
             if name is None or (name in OFF_WHERE_ABSENT and not value and not hasattr(provider, name)):
                 continue
             values[name], sources[name] = value, source
@@ -99,10 +101,9 @@ def _merge(
     return values, sources
 
 
-def _routing_replay(provider: Any, name: str, value: Any) -> tuple[str | None, Any]:
-    """The name that this provider has; None where it has neither."""
-    enable_routing_replay(provider, bool(value))
-    return next(((known, value) for known in (name, *REPLAY_NAMES) if hasattr(type(provider), known)), (None, value))
+def _replay_field(provider: Any, asked: str) -> str | None:
+    """The field that this provider has for routing replay; None where it has neither."""
+    return next((name for name in (asked, *REPLAY_NAMES) if hasattr(type(provider), name)), None)
 
 
 def enable_routing_replay(config: Any, value: bool = True) -> None:

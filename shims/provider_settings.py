@@ -67,7 +67,7 @@ def record_settings(provider: Any, sources: Mapping[str, str] | None = None) -> 
     """Remember the effective values of a provider, once for each different set of them."""
     if sources is not None:
         _SOURCES.append((weakref.ref(provider), dict(sources)))
-    known = next((names for ref, names in reversed(_SOURCES) if ref() is provider), {})
+    known: Mapping[str, str] = next((names for ref, names in reversed(_SOURCES) if ref() is provider), {})
     settings = tuple(
         Setting(name, to_json_safe(getattr(provider, name)), known.get(name, "provider"))
         for name in dict.fromkeys((*REPORTED, *known))

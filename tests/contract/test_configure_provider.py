@@ -95,12 +95,17 @@ def test_a_pre_finalize_that_raises_leaves_no_trace(provider):
 def test_unknown_names_are_one_error_with_close_matches(provider):
     provider.num_layers = 4
     with pytest.raises(AttributeError) as caught:
-        configure_provider(provider, {"num_layer": 2}, {"moe_token_dispatcher": "x", "num_layers": 3})
+        configure_provider(
+            provider,
+            {"num_layer": 2, "enable_routing_replay": True},
+            {"moe_token_dispatcher": "x", "num_layers": 3},
+        )
     text = str(caught.value)
     assert "did you mean num_layers" in text
     assert "moe_token_dispatcher_type" in text
     assert provider.num_layers == 4
     assert not hasattr(provider, "num_layer")
+    assert not getattr(provider, "enable_routing_replay", False)
 
 
 @pytest.mark.parametrize("name", ["enable_routing_replay", "moe_enable_routing_replay"])
