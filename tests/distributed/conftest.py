@@ -24,5 +24,5 @@ def config_worker(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("config")
     parts = ("fsdp_part", "experts_part", "adapter_part")
-    torchrun("config_worker.py", folder, *parts, ranks=2, timeout=300)
+    torchrun("config_worker.py", folder, *parts, ranks=2, timeout=420)
     return lambda part: [json.loads((folder / f"{part}_{rank}.json").read_text()) for rank in range(2)]
