@@ -22,7 +22,7 @@ OLD, V08 = Version("0.8") > VERL, Version("0.8") <= VERL < Version("0.9")
 
 
 def applied(adapter: str) -> bool:
-    return verl_compat.status().outcome(adapter) in ("applied", "late")
+    return verl_compat.status().outcome(adapter) in ("applied", "late", "untested")
 
 
 # --- transformer_config.json ---------------------------------------------------
