@@ -13,7 +13,7 @@ from verl_compat.shims.provider_settings import recorded_settings
 @pytest.fixture(autouse=True)
 def attention_variables():
     """Building a layer sets Transformer Engine's switches, which the next backend would trip over."""
-    before = {name: os.environ.get(name) for name in ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")}
+    before = {name: os.environ.pop(name, None) for name in ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")}
     yield
     for name, value in before.items():
         os.environ.pop(name, None)
