@@ -394,3 +394,48 @@ def test_layer_offset_on_core_0_12(stubs):
     assert stubs.load("megatron.core.parallel_state").get_pipeline_model_parallel_rank() == 0
     with pytest.raises(ValueError, match="virtual pipeline stage 1"):
         offset(4, vp_stage=1, pp_rank=0)
+
+
+ENGINE_WORKERS = """
+    class Dispatch:
+        ONE_TO_ALL = "one to all"
+
+    def register(dispatch_mode):
+        def mark(function):
+            function.dispatch_mode = dispatch_mode
+            return function
+        return mark
+
+    class ActorRolloutRefWorker:
+        def save_checkpoint(self, local_path): ...
+"""
+
+
+@pytest.mark.parametrize("verl", ["0.8.0", "0.9.1"])
+def test_trainer_finds_the_finalizer(stubs, monkeypatch, verl):
+    """verl's trainer: `if hasattr(actor_rollout_wg, "async_calls_finalize_fn_exec")`, dispatched to all ranks."""
+    from verl_compat.shims import async_save
+
+    stubs.dist("verl", verl, workers__engine_workers=ENGINE_WORKERS)
+    stubs.dist("megatron-core", "0.16.1")
+    module = stubs.load("verl.workers.engine_workers")
+    method = module.ActorRolloutRefWorker.async_calls_finalize_fn_exec
+    assert method.dispatch_mode == module.Dispatch.ONE_TO_ALL
+    calls: list[bool] = []
+    queue = SimpleNamespace(maybe_finalize_async_calls=lambda blocking: calls.append(blocking))
+    monkeypatch.setattr(async_save, "kept_calls", lambda: queue)
+    module.ActorRolloutRefWorker().async_calls_finalize_fn_exec()
+    assert calls == []  # a worker without Megatron
+    stubs.load("megatron.core")
+    module.ActorRolloutRefWorker().async_calls_finalize_fn_exec(blocking=True)
+    module.ActorRolloutRefWorker().async_calls_finalize_fn_exec()
+    assert calls == [True, False]
+
+
+def test_a_worker_that_finalizes_by_itself_is_left_alone(stubs):
+    """verl 0.7's worker has the method; so may a later release."""
+    source = ENGINE_WORKERS + "        def async_calls_finalize_fn_exec(self, blocking=False): return 'own'\n"
+    stubs.dist("megatron-core", "0.16.1")
+    stubs.dist("verl", "0.9.1", workers__engine_workers=source)
+    assert stubs.load("verl.workers.engine_workers").ActorRolloutRefWorker().async_calls_finalize_fn_exec() == "own"
+    assert stubs.outcome("verl_ge_0_8_async_save_finalize") == "not-needed"
