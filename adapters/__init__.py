@@ -53,6 +53,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "verl.utils.megatron.router_replay_patch": ("verl_0_7_0_routing_padding_mask",),
     "verl.utils.megatron.router_replay_utils": ("verl_router_replay_layer_offset",),
     "verl.utils.megatron_utils": ("verl_0_8_mtp_disabled",),
+    "verl.utils.vllm.vllm_fp4_utils": ("verl_ge_0_9_mxfp4_replace_parameter",),
     "verl.utils.vllm.vllm_fp8_utils": (
         "verl_lt_0_8_fp8_rollout",
         "verl_lt_0_9_fused_moe_class",

@@ -7,6 +7,7 @@ vLLM < 0.24: FusedMoE, a class.  0.24 to 0.26: FusedMoE is a factory function, t
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -57,6 +58,28 @@ def fp8_after_upgrade(*args: Any, **kwargs: Any) -> str | None:
         "Set rollout.quantization=null, use verl >= 0.8 (vLLM 0.20) or >= 0.9 (vLLM 0.24), or vLLM 0.12 with "
         "verl 0.7.0 and vLLM 0.17 with verl 0.7.1.",
     )
+
+
+def takes_no_prefer_copy(module: ModuleType) -> bool:
+    """Whether verl passes vLLM's ``replace_parameter`` an argument that it dropped (vLLM 0.33)."""
+    if "_replace_parameter_in_place" not in vars(module):
+        return False
+    native = importlib.import_module("vllm.model_executor.utils").replace_parameter
+    return "prefer_copy" not in inspect.signature(native).parameters
+
+
+def make_replace_in_place(module: ModuleType) -> Callable[..., Any]:
+    """verl 0.9's ``_replace_parameter_in_place`` where vLLM's ``replace_parameter`` copies in place by itself."""
+    fold, live_attribute = vars(module)["_replace_parameter_in_place"], vars(module)["_MXFP4_LIVE_ATTR"]
+
+    def _replace_parameter_in_place(layer: Any, param_name: str, new_data: Any, prefer_copy: bool = False) -> Any:
+        live = getattr(layer, live_attribute, None) or {}
+        if new_data is not None and live.get(param_name) is not None:
+            return fold(layer, param_name, new_data, prefer_copy)
+        live.pop(param_name, None)  # verl counts what is left over as a mistake
+        return importlib.import_module("vllm.model_executor.utils").replace_parameter(layer, param_name, new_data)
+
+    return _replace_parameter_in_place
 
 
 def trtllm_backend(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:

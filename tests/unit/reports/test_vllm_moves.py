@@ -175,3 +175,32 @@ def test_moe_backend_that_cannot_be_reloaded(stubs, said, backend, told):
     for _ in range(2):
         assert module.UnquantizedFusedMoEMethod(backend).experts_cls is None
     assert len(said()) == told
+
+
+FP4_UTILS = """
+    _MXFP4_LIVE_ATTR = "_verl_mxfp4_live_params"
+
+    def _replace_parameter_in_place(layer, param_name, new_data, prefer_copy=False):
+        from vllm.model_executor.utils import replace_parameter
+        live = getattr(layer, _MXFP4_LIVE_ATTR, None) or {}
+        param = live.pop(param_name, None)
+        if param is None or new_data is None:
+            return replace_parameter(layer, param_name, new_data, prefer_copy)
+        return "folded", param
+"""
+
+
+@pytest.mark.parametrize(("vllm", "last"), [("0.29.0", ", prefer_copy=False"), ("0.33.0", "")])
+def test_replace_parameter(stubs, vllm, last):
+    """vLLM 0.33 dropped prefer_copy."""
+    replace = f"def replace_parameter(layer, param_name, new_tensor{last}):\n    return 'replaced', new_tensor\n"
+    stubs.dist("vllm", vllm, model_executor__utils=replace)
+    stubs.dist("verl", "0.9.1", utils__vllm__vllm_fp4_utils=FP4_UTILS)
+    in_place = stubs.load("verl.utils.vllm.vllm_fp4_utils")._replace_parameter_in_place
+    layer = Node(_verl_mxfp4_live_params={"w13_weight": "live", "w2_weight": "live"})
+    assert in_place(layer, "w13_weight", "new") == ("folded", "live")
+    assert in_place(layer, "w2_weight", None) == ("replaced", None)
+    assert in_place(layer, "w2_bias", "new", prefer_copy=True) == ("replaced", "new")
+    assert layer._verl_mxfp4_live_params == {}
+    outcome = stubs.outcome("verl_ge_0_9_mxfp4_replace_parameter")
+    assert (outcome == "applied") is (vllm == "0.33.0")
