@@ -36,3 +36,6 @@ UPSTREAMS: tuple[Upstream, ...] = (
     Upstream(dist="numpy", package="numpy", version_files=("version.py", "_version.py"), known=()),
     Upstream(dist="torch", package="torch", version_files=("version.py",), known=()),
 )  # fmt: skip
+
+# Called with the versions found (distribution -> text); a text that one returns is shown by `verl-compat status`.
+NOTES: tuple[str, ...] = ("verl_compat.shims.version_pairs:status_note",)

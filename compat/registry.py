@@ -42,3 +42,10 @@ def upstreams() -> dict[str, Upstream]:
     from verl_compat.adapters.upstreams import UPSTREAMS
 
     return {upstream.dist: upstream for upstream in UPSTREAMS}
+
+
+def note_references() -> tuple[str, ...]:
+    """References to functions that have something to say about the versions found."""
+    from verl_compat.adapters.upstreams import NOTES
+
+    return NOTES

@@ -16,7 +16,8 @@ from verl_compat.facts import facts
 from verl_compat.log import warn_once
 from verl_compat.processes import children, command_line
 from verl_compat.records import Adapter
-from verl_compat.registry import all_adapters, upstreams
+from verl_compat.refs import resolve
+from verl_compat.registry import all_adapters, note_references, upstreams
 from verl_compat.state import STATE
 from verl_compat.versions import Found
 
@@ -43,6 +44,7 @@ class Status:
             an outcome ``would-apply`` occurs only then.
         pythons: child processes that run a Python, pid -> command line (Linux only).
         facts: what adapters noted while they worked, by adapter id.
+        notes: what is to be said about the versions found, such as whether they go together.
     """
 
     mode: str
@@ -56,6 +58,7 @@ class Status:
     adapters: tuple[AdapterStatus, ...]
     pythons: dict[int, str]
     facts: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def outcome(self, adapter_id: str) -> str:
         """The outcome of one adapter.
@@ -86,6 +89,7 @@ def _status(predicted: bool) -> Status:
         from verl_compat.engine import poll_deferred
 
         poll_deferred(finder.deferred)
+    versions = tuple(STATE.found(dist) for dist in upstreams())
     return Status(
         mode=STATE.switches.mode,
         active=STATE.switches.mode != "off" and bool(finder or _boot.doorbells()),
@@ -94,10 +98,11 @@ def _status(predicted: bool) -> Status:
         ppid=os.getppid(),
         host=socket.gethostname(),
         command=command_line(),
-        versions=tuple(STATE.found(dist) for dist in upstreams()),
+        versions=versions,
         adapters=tuple(_adapter_status(adapter, predicted) for adapter in all_adapters()),
         pythons=_children(),
         facts=facts(),
+        notes=_notes(versions),
     )
 
 
@@ -105,6 +110,18 @@ def _children() -> dict[int, str]:
     """Python children seen so far: one that has ended since must still be accounted for."""
     STATE.children.update(children())
     return dict(STATE.children)
+
+
+def _notes(versions: tuple[Found, ...]) -> tuple[str, ...]:
+    """What the note functions say; one that fails says nothing."""
+    texts = {what.dist: what.raw or "unknown" for what in versions if not what.missing}
+    said = []
+    for reference in note_references():
+        try:
+            said.append(resolve(reference)(texts))
+        except Exception as error:
+            warn_once(f"no note by {reference}: {error!r}")
+    return tuple(text for text in said if text)
 
 
 def _adapter_status(adapter: Adapter, predicted: bool) -> AdapterStatus:

@@ -29,6 +29,8 @@ def show_status(status: Status, everything: bool) -> None:
     for what in status.versions:
         versions.add_row(what.dist, what.raw or "-", what.source, what.location or "-")
     console.print(versions)
+    for note in status.notes:
+        console.print(Text(note))
     shown = [a for a in status.adapters if everything or a.outcome not in QUIET]
     _print_adapters(console, shown, "what would be applied here" if status.predicted else "this process")
     hidden = len(status.adapters) - len(shown)
