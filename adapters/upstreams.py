@@ -1,6 +1,6 @@
 """The upstreams: what they are called, where they state their version, which releases are known."""
 
-from verl_compat.records import Upstream
+from verl_compat.records import Audited, Upstream
 
 UPSTREAMS: tuple[Upstream, ...] = (
     Upstream(
@@ -39,3 +39,19 @@ UPSTREAMS: tuple[Upstream, ...] = (
 
 # Called with the versions found (distribution -> text); a text that one returns is shown by `verl-compat status`.
 NOTES: tuple[str, ...] = ("verl_compat.shims.version_pairs:status_note",)
+
+# Who uses whose names.  The wheel of megatron-core also carries megatron.training from 0.17.
+AUDITED: tuple[Audited, ...] = (
+    Audited("verl", "verl", ("verl",), uses=("megatron-bridge", "megatron-core", "mbridge", "vllm")),
+    Audited(
+        "bridge",
+        "megatron-bridge",
+        ("megatron.bridge",),
+        uses=("megatron-core",),
+        partner_dist="megatron-core",
+        partner={"0.3": "0.16.1", "0.4": "0.17.1", "0.5": "0.18.2", "0.6": "0.19.2"},
+    ),
+    Audited("core", "megatron-core", ("megatron.core", "megatron.training")),
+    Audited("mbridge", "mbridge", ("mbridge",), uses=("megatron-core",)),
+    Audited("vllm", "vllm", ("vllm",)),
+)

@@ -33,6 +33,28 @@ class Upstream:
     known: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Audited:
+    """A distribution as ``verl-compat audit`` sees it.
+
+    Attributes:
+        option: its name on the command line (``--bridge``).
+        dist: distribution name.
+        roots: import roots that its wheel owns.
+        uses: distributions whose names it uses, on which it is audited.
+        partner: for a provider that is only complete with another, release series to the
+            release of ``partner_dist`` that it is paired with.
+        partner_dist: that other distribution.
+    """
+
+    option: str
+    dist: str
+    roots: tuple[str, ...]
+    uses: tuple[str, ...] = ()
+    partner_dist: str = ""
+    partner: Mapping[str, str] = field(default_factory=dict)
+
+
 # --- feature tests -----------------------------------------------------------
 
 
