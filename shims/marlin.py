@@ -262,7 +262,7 @@ def process_global_scale(
         return safe_divide(processed, factor, name)
     # The division comes first: dividing a rounded value by a power of two is exact,
     # and the product could overflow before it.
-    return upstream(safe_divide(global_scale.to(torch.float32), factor, name).to(a_dtype))  # type: ignore[no-any-return]
+    return upstream(safe_divide(global_scale.to(torch.float32), factor, name).to(a_dtype))
 
 
 def process_expert_scales(

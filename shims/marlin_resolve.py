@@ -48,6 +48,8 @@ HOMES: dict[str, tuple[Home, ...]] = {
     "nvfp4_marlin_process_scales": (Home(_FP4, "0.12 - 0.33"),),
     "nvfp4_marlin_process_global_scale": (Home(_FP4, "0.12 - 0.33"),),
     "is_fp4_marlin_supported": (Home(_FP4, "0.12 - 0.33"),),
+    "kNvfp4Static": (Home(f"{_QUANT}.utils.quant_utils", "0.14 - 0.33"),),
+    "apply_fp4_marlin_linear": (Home(_FP4, "0.12 - 0.33"),),
     "swizzle_blockscale": (
         Home(f"{_QUANT}.utils.nvfp4_utils", "0.16 - 0.33"),
         Home(f"{_QUANT}.utils.quant_utils", "0.10.2 - 0.15"),
