@@ -220,7 +220,7 @@ def keep_kv_scales(original: Callable[..., Any], self: Any, layer: torch.nn.Modu
         if parameter is not None and layer._parameters.get(name) is None:
             vars(layer).pop(name, None)
             layer.register_parameter(name, parameter)
-    setattr(layer, "_verl_compat_kv", _kv_values(layer))
+    layer._verl_compat_kv = _kv_values(layer)  # type: ignore[assignment]
 
 
 def _kv_values(layer: torch.nn.Module) -> tuple[float, ...] | None:

@@ -82,7 +82,7 @@ HOMES: dict[str, tuple[Home, ...]] = {
 }
 
 
-class NotInThisVllm(ImportError):
+class NotInThisVllmError(ImportError):
     """A vLLM name that none of its known homes has."""
 
 
@@ -111,11 +111,11 @@ def find(name: str) -> Any | None:
 
 
 def need(name: str) -> Any:
-    """As :func:`find`, raising :class:`NotInThisVllm` with every home that was tried."""
+    """As :func:`find`, raising :class:`NotInThisVllmError` with every home that was tried."""
     found = find(name)
     if found is None:
         tried = ", ".join(f"{home.module} (vLLM {home.seen})" for home in HOMES[name])
-        raise NotInThisVllm(
+        raise NotInThisVllmError(
             f"verl-compat: vLLM {vllm_version()} has no {name}; looked in {tried}. "
             "Use a vLLM release between 0.12 and 0.33, or report this release to verl-compat."
         )
@@ -123,10 +123,10 @@ def need(name: str) -> Any:
 
 
 def first(*names: str) -> list[Any]:
-    """All of ``names`` that this vLLM has; at least one, else :class:`NotInThisVllm`."""
+    """All of ``names`` that this vLLM has; at least one, else :class:`NotInThisVllmError`."""
     found = [value for name in names if (value := find(name)) is not None]
     if not found:
-        raise NotInThisVllm(f"verl-compat: vLLM {vllm_version()} has none of {', '.join(names)}")
+        raise NotInThisVllmError(f"verl-compat: vLLM {vllm_version()} has none of {', '.join(names)}")
     return found
 
 
