@@ -6,7 +6,6 @@ of multiprocessors, and a platform that says it is a Hopper GPU.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -18,62 +17,21 @@ import torch
 
 QUANT = "vllm.model_executor.layers.quantization"
 HOPPER, BLACKWELL = 90, 100
-LIBRARY = torch.library.Library("_C", "FRAGMENT")
-IMPORT_FIRST = (
-    f"{QUANT}.modelopt",
-    f"{QUANT}.kv_cache",
-    f"{QUANT}.compressed_tensors.compressed_tensors",
-    "vllm.model_executor.layers.fused_moe.oracle.nvfp4",
-    "vllm.model_executor.layers.fused_moe.experts.marlin_moe",
-    "vllm.model_executor.layers.fused_moe.fused_marlin_moe",
-    "vllm.model_executor.kernels.linear.nvfp4.marlin",
-)
 
 
-def pretend_gpu(capability: int = HOPPER) -> None:
-    """Make vLLM believe in an NVIDIA GPU and give its Marlin conversion a CPU kernel."""
+def cpu_kernels() -> None:
+    """Give vLLM's Marlin conversion a CPU kernel (``gptq_marlin_repack``, of any signature)."""
     import vllm._custom_ops as ops
-    from vllm.model_executor.layers.quantization.utils import marlin_utils
-    from vllm.platforms import current_platform
-    from vllm.platforms.interface import DeviceCapability, PlatformEnum
 
-    for module in IMPORT_FIRST:  # a CUDA platform makes some imports load CUDA libraries
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(module)
-    for name in ("is_cuda", "is_cuda_alike"):
-        setattr(current_platform, name, lambda: True)
-    current_platform._enum = PlatformEnum.CUDA
-
-    def has_device_capability(needed: Any, *_: Any, **__: Any) -> bool:
-        return capability >= (needed[0] * 10 + needed[1] if isinstance(needed, tuple) else needed)
-
-    current_platform.has_device_capability = has_device_capability
-    current_platform.get_device_capability = lambda *_, **__: DeviceCapability(*divmod(capability, 10))
-    if not hasattr(torch.ops._C, "cutlass_scaled_mm_supports_fp4"):
-        LIBRARY.define("cutlass_scaled_mm_supports_fp4(int capability) -> bool")
-        LIBRARY.impl("cutlass_scaled_mm_supports_fp4", lambda number: number >= BLACKWELL, "CompositeImplicitAutograd")
-    current_platform.is_device_capability_family = lambda family, *_: family // 10 == capability // 10
-    if hasattr(marlin_utils, "num_compute_units"):
-        marlin_utils.num_compute_units = lambda *_: 4
-    torch.cuda.get_device_properties = lambda *_: SimpleNamespace(multi_processor_count=4)
+    real = inspect.signature(ops.gptq_marlin_repack)
 
     def gptq_marlin_repack(b_q_weight: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        bound = inspect.signature(REAL_REPACK).bind(b_q_weight, *args, **kwargs)
-        return cpu_marlin.repack(b_q_weight, bound.arguments["size_k"], bound.arguments["size_n"])
+        arguments = real.bind(b_q_weight, *args, **kwargs).arguments
+        return cpu_marlin.repack(b_q_weight, arguments["size_k"], arguments["size_n"])
 
-    if not hasattr(ops, "real_gptq_marlin_repack"):
-        ops.real_gptq_marlin_repack = ops.gptq_marlin_repack
-    REAL_REPACK = ops.real_gptq_marlin_repack
     ops.gptq_marlin_repack = gptq_marlin_repack
-    one_rank()
-
-
-def one_rank() -> None:
-    """vLLM's parameter classes ask for the tensor parallel rank."""
-    from vllm.model_executor import parameter
-
-    parameter.get_tensor_model_parallel_rank = lambda: 0
-    parameter.get_tensor_model_parallel_world_size = lambda: 1
+    ops.cutlass_scaled_mm_supports_fp4 = lambda capability: capability >= BLACKWELL
+    torch.cuda.get_device_properties = lambda *_: SimpleNamespace(multi_processor_count=4)
 
 
 def named(module: str, name: str) -> Any:
@@ -255,6 +213,7 @@ def moe_config(experts: int, hidden: int, intermediate: int, dtype: torch.dtype)
         "routing_method": next(iter(config.RoutingMethodType)) if hasattr(config, "RoutingMethodType") else None,
         "moe_parallel_config": one,
         "in_dtype": dtype,
+        "max_num_tokens": 256,
     }
     accepted = inspect.signature(config.FusedMoEConfig).parameters
     return config.FusedMoEConfig(**{name: value for name, value in wanted.items() if name in accepted})
