@@ -229,12 +229,13 @@ def process_scales(
 
     a_dtype = marlin_scales.dtype if a_dtype is None else a_dtype
     chosen = scale_factor(marlin_scales, a_dtype) if factor is None else float(factor)
+    lifted = marlin_scales.to(torch.float32) * chosen
+    lost = lifted * 2**_SHIFT < _SMALLEST  # 0.20 and newer do this themselves
     if "scale_factor" in inspect.signature(upstream).parameters:
-        value = upstream(marlin_scales, scale_factor=chosen, a_dtype=a_dtype)
+        kept = torch.where(lost, torch.zeros_like(marlin_scales), marlin_scales)
+        value = upstream(kept, scale_factor=chosen, a_dtype=a_dtype)
         return unwrap_marlin_scale(value, chosen), chosen
-    lifted = (marlin_scales.to(torch.float32) * chosen).to(torch.half)
-    lifted = torch.where(lifted * 2**_SHIFT < _SMALLEST, torch.zeros_like(lifted), lifted)
-    return unwrap_marlin_scale(upstream(lifted)), chosen
+    return unwrap_marlin_scale(upstream(torch.where(lost, torch.zeros_like(lifted), lifted).to(torch.half))), chosen
 
 
 def process_global_scale(

@@ -35,7 +35,11 @@ def cpu_kernels() -> None:
 
 
 def named(module: str, name: str) -> Any:
-    return getattr(importlib.import_module(module), name, None)
+    """An object of a vLLM module, None where the release has no such module or object."""
+    try:
+        return getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError:
+        return None
 
 
 # --- weights as a checkpoint has them ----------------------------------------
@@ -132,7 +136,10 @@ def compressed_linear(n: int, k: int, dtype: torch.dtype, bias: bool, w4a4: bool
     """A real compressed-tensors NVFP4 scheme (W4A16 or W4A4) and a layer with its parameters."""
     schemes = f"{QUANT}.compressed_tensors.schemes"
     both = importlib.import_module(f"{schemes}.compressed_tensors_w4a4_nvfp4").CompressedTensorsW4A4Fp4
-    if w4a4:
+    older = named(f"{schemes}.compressed_tensors_w4a16_nvfp4", "CompressedTensorsW4A16Fp4") if w4a4 else None
+    if w4a4 and "has_input_global_scale" in inspect.signature(older.__init__ if older else both.__init__).parameters:
+        scheme = older(has_input_global_scale=True)  # what vLLM up to 0.15 makes of W4A4 on a Hopper GPU
+    elif w4a4:
         scheme = both()
     elif "use_a16" in inspect.signature(both.__init__).parameters:
         scheme = both(use_a16=True)
@@ -199,7 +206,7 @@ def moe_config(experts: int, hidden: int, intermediate: int, dtype: torch.dtype)
         fields = {field.name: field for field in dataclasses.fields(parallel)}
         ones = {name: 1 if name.endswith("_size") else 0 for name in fields}
         one = parallel(**{**ones, "use_ep": False, "all2all_backend": "allgather_reducescatter"})
-    activation = named("vllm.model_executor.layers.fused_moe.activation", "MoEActivation") if _has_activation() else None
+    activation = named("vllm.model_executor.layers.fused_moe.activation", "MoEActivation")
     wanted = {
         "num_experts": experts,
         "experts_per_token": 2,
@@ -217,14 +224,6 @@ def moe_config(experts: int, hidden: int, intermediate: int, dtype: torch.dtype)
     }
     accepted = inspect.signature(config.FusedMoEConfig).parameters
     return config.FusedMoEConfig(**{name: value for name, value in wanted.items() if name in accepted})
-
-
-def _has_activation() -> bool:
-    try:
-        importlib.import_module("vllm.model_executor.layers.fused_moe.activation")
-    except ModuleNotFoundError:
-        return False
-    return True
 
 
 class Experts(torch.nn.Module):

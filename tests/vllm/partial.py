@@ -244,6 +244,7 @@ def load(root: str | Path, version: str, capability: int = 90, compute_units: An
         "vllm.distributed": dict(one),
         "vllm.distributed.parallel_state": dict(one),
         f"{LAYERS}.fused_moe.all2all_utils": {"maybe_make_prepare_finalize": no_all2all},
+        f"{MOE}.prepare_finalize": {"MoEPrepareAndFinalizeNoEP": no_all2all},
         "vllm.config.quantization": {"QuantSpec": QuantSpec},
         f"{QUANT}.utils.humming": {"prioritize_humming": list},
         "vllm.triton_utils": {"HAS_TRITON": False},

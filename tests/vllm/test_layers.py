@@ -12,7 +12,7 @@ import torch
 from conftest import VERL, verl_module
 from verl_compat.patches import commit, prepare
 from verl_compat.registry import load
-from verl_compat.shims import marlin_guard, marlin_install, marlin_reload
+from verl_compat.shims import marlin_guard, marlin_install, marlin_reload, marlin_select
 from verl_compat.shims.marlin_resolve import need
 
 N, K = 256, 128
@@ -145,16 +145,12 @@ def test_w4a4_scheme_reloads_input_scales_too(vllm: str, verl: Any) -> None:
     if not verl.compressed:
         pytest.skip("ModelOpt's one method is W4A4 already")
     _, layer = harness.compressed_linear(N, K, torch.bfloat16, False, w4a4=True)
-    if not hasattr(layer.scheme, "kernel") and not hasattr(layer.scheme, "backend"):
-        pytest.skip(f"vLLM {vllm}: no kernel choice in the W4A4 scheme")
-    if series(vllm) < (0, 16):
-        pytest.skip(f"vLLM {vllm} runs W4A4 on native FP4 kernels only, which need a GPU")
     for seed in range(3):
         data = harness.Checkpoint.random(N, K, seed=seed)
         data.input_scale = torch.tensor([0.25 * (seed + 1)])
         load_dense(verl, layer, data, first=seed == 0)
         assert_close(harness.dense_on_marlin(layer)[0], data.real(), tolerance(vllm, torch.bfloat16), data.scales)
-        if hasattr(layer, "input_global_scale"):
+        if series(vllm) >= (0, 16):  # before, the weight-only scheme keeps the divisor
             assert float(layer.input_global_scale) == pytest.approx(float(data.input_scale))
 
 
@@ -215,7 +211,8 @@ def test_native_path_is_bit_identical_with_the_package(vllm: str) -> None:
         for build in (harness.modelopt_linear, harness.compressed_linear):
             _, layer = build(N, K, torch.bfloat16, True)
             harness.send_dense(layer, harness.Checkpoint.random(N, K, bias=True), build is harness.compressed_linear)
-            (getattr(layer, "scheme", None) or layer.quant_method).process_weights_after_loading(layer)
+            owner = layer.scheme if build is harness.compressed_linear else layer.quant_method
+            owner.process_weights_after_loading(layer)
             done.append({name: tensor.clone() for name, tensor in marlin_reload.tensors(layer)})
         return done
 
@@ -293,7 +290,10 @@ def kv_layer() -> Any:
     return layer
 
 
-def test_kv_scales_stay_loadable_and_vllm_processes_them(vllm: str) -> None:
+def test_kv_scales_stay_loadable_and_vllm_processes_them(vllm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module(f"{harness.QUANT}.kv_cache")
+    if hasattr(module, "is_quantized_kv_cache"):  # imported from a part of vLLM that is a stand-in here
+        monkeypatch.setattr(module, "is_quantized_kv_cache", lambda dtype: dtype.startswith("fp8"))
     found = Verl("0.9.1", False)
     cls = need("BaseKVCacheMethod")
     plain, kept = kv_layer(), kv_layer()
@@ -315,3 +315,80 @@ def test_kv_scales_stay_loadable_and_vllm_processes_them(vllm: str) -> None:
     assert float(kept._k_scale) == 0.125
     assert kept._k_scale.data_ptr() == address
     marlin_install.uninstall()
+
+
+def test_marlin_is_really_selected_on_a_gpu_with_native_fp4(vllm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.platforms import current_platform
+
+    modelopt = importlib.import_module(f"{harness.QUANT}.modelopt")
+    found = Verl("0.9.1", False)
+    monkeypatch.setattr(current_platform, "capability", harness.BLACKWELL)
+    if hasattr(modelopt, "init_nvfp4_linear_kernel"):
+        native = type("CutlassNvFp4LinearKernel", (), {"input_quant_key": lambda self: "fp4"})
+        monkeypatch.setattr(modelopt, "init_nvfp4_linear_kernel", lambda *_, **__: native())
+    if hasattr(modelopt, "select_nvfp4_moe_backend"):
+        backend = need("NvFp4MoeBackend")
+        monkeypatch.setattr(modelopt, "select_nvfp4_moe_backend", lambda *_, **__: (backend.VLLM_CUTLASS, object))
+    method, _ = harness.modelopt_linear(N, K, torch.bfloat16, False)
+    assert not marlin_select.is_marlin(method)
+    found.apply()
+    try:
+        method, layer = harness.modelopt_linear(N, K, torch.bfloat16, False)
+        assert marlin_select.is_marlin(method)
+        assert not hasattr(layer, "_input_quant_key")
+        assert not hasattr(layer, "input_quant_key")
+        data = harness.Checkpoint.random(N, K)
+        load_dense(found_with(found, False), layer, data, first=True)
+        assert_close(harness.dense_on_marlin(layer)[0], data.real(), tolerance(vllm, torch.bfloat16), data.scales)
+        moe, _ = harness.moe_layer(False, EXPERTS, HIDDEN, INTERMEDIATE, torch.bfloat16)
+        assert marlin_select.is_marlin(moe)
+        assert series(vllm) < (0, 14) or (moe.experts_cls is need("MarlinExperts") and not moe.use_global_sf)
+    finally:
+        marlin_install.uninstall()
+
+
+def found_with(verl: Any, compressed: bool) -> Any:
+    verl.compressed = compressed
+    return verl
+
+
+def test_no_marlin_is_one_clear_error_and_nothing_is_patched(vllm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.platforms import current_platform
+
+    found = Verl("0.9.1", False)
+    before = _methods(False)
+    monkeypatch.setattr(current_platform, "capability", 70)
+    with pytest.raises(RuntimeError, match=r"Marlin.*compute capability"):
+        found.apply()
+    assert _methods(False) == before
+
+
+def test_verls_helpers_are_the_ones_that_keep_the_factor(vllm: str) -> None:
+    from verl_compat.shims import marlin
+
+    modelopt, qat = Verl("0.9.1", False).module, Verl("0.9.1", True).module
+    assert modelopt._split_marlin_scale is marlin.split_marlin_scale
+    scales = torch.full((2, 64, 8), 2.0**-4).to(torch.float8_e4m3fn)
+    for module in (modelopt, qat):
+        done = module._marlin_process_scales_experts(scales, torch.bfloat16, 128, 64, 16, 2)
+        assert torch.equal(marlin.decode_scales(done[1]), torch.full((8, 64), 2.0**-4))  # undivided global scale fits
+
+
+def test_verls_own_function_converts_a_layer_without_a_method(vllm: str) -> None:
+    module = Verl("0.9.1", False).module
+    _, layer = harness.modelopt_linear(N, K, torch.bfloat16, True)
+    data = harness.Checkpoint.random(N, K, bias=True)
+    harness.send_dense(layer, data, False)
+    module._modelopt_dense_process_weights(None, layer)
+    real, bias = harness.dense_on_marlin(layer)
+    assert_close(real, data.real(), tolerance(vllm, torch.bfloat16), data.scales)
+    assert torch.equal(bias, data.bias)
+
+
+def test_a_layer_in_kernel_format_is_not_converted_twice(vllm: str, verl: Any) -> None:
+    build = harness.compressed_linear if verl.compressed else harness.modelopt_linear
+    method, layer = build(N, K, torch.bfloat16, True)
+    load_dense(verl, layer, harness.Checkpoint.random(N, K, bias=True), first=True)
+    before = {name: tensor.clone() for name, tensor in marlin_reload.tensors(layer)}
+    method.process_weights_after_loading(layer)
+    assert all(same_bits(before[name], tensor) for name, tensor in marlin_reload.tensors(layer))
