@@ -14,4 +14,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "bridge_lt_0_5_value_head",
     ),
     "verl.models.mcore.bridge": ("verl_own_value_model_hooks",),
+    "verl.utils.modelopt.qat_weight_exporter": ("verl_ge_0_8_qat_exporter_amax",),
+    "verl.utils.modelopt.vllm_modelopt_patch": ("verl_ge_0_8_modelopt_nvfp4_on_marlin",),
+    "verl.utils.qat.quantizer": ("verl_ge_0_7_1_qat_zero_weight",),
+    "verl.utils.qat.vllm_patch": (
+        "verl_ge_0_7_1_qat_needs_vllm_0_12",
+        "verl_ge_0_7_1_qat_nvfp4_on_marlin",
+    ),
 }

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -70,6 +71,6 @@ def verl_module(version: str, name: str) -> Any:
         sys.modules[package] = module
         setattr(sys.modules[parent], part, module)
     device = ModuleType("verl.utils.device")
-    device.get_device_name = lambda: "cpu"  # type: ignore[attr-defined]
+    vars(device).update(get_device_name=lambda: "cpu", get_torch_device=lambda: torch.cpu)
     sys.modules["verl.utils.device"] = device
     return importlib.import_module(name)

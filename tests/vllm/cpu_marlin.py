@@ -46,9 +46,7 @@ def unpack(packed: torch.Tensor, size_k: int, size_n: int) -> torch.Tensor:
     return blocks.reshape(size_k, size_n)
 
 
-def checkpoint_weight(
-    packed: torch.Tensor, scales: torch.Tensor, global_scale: torch.Tensor | float
-) -> torch.Tensor:
+def checkpoint_weight(packed: torch.Tensor, scales: torch.Tensor, global_scale: torch.Tensor | float) -> torch.Tensor:
     """Real fp64 values ``(n, k)`` of a checkpoint's packed weight and its scales."""
     low, high = packed & 0xF, packed >> 4
     values = E2M1.to(torch.float64)[torch.stack([low, high], -1).reshape(packed.shape[0], -1).long()]

@@ -247,7 +247,9 @@ class Experts(torch.nn.Module):
     _maybe_init_expert_routing_tables = _expert_routing_tables
 
 
-def moe_layer(compressed: bool, experts: int, hidden: int, intermediate: int, dtype: torch.dtype) -> tuple[Any, Experts]:
+def moe_layer(
+    compressed: bool, experts: int, hidden: int, intermediate: int, dtype: torch.dtype
+) -> tuple[Any, Experts]:
     """A real NVFP4 MoE method of one of the two formats, and a layer with its parameters."""
     config = moe_config(experts, hidden, intermediate, dtype)
     layer = Experts(config, experts, hidden, intermediate, dtype)

@@ -112,7 +112,9 @@ def make(name: str) -> Any:
     cls: Any = StandIn(name, (), {"_stand_in": True, "__init__": initialise, "__bool__": lambda self: False})
     if name.endswith("_instance"):
         cls.__getattr__ = anything  # type: ignore[attr-defined]
-        cls.__call__ = lambda self, *args, **_: args[0] if len(args) == 1 and hasattr(args[0], "__code__") else make(name)  # type: ignore[method-assign]
+        cls.__call__ = lambda self, *args, **_: (
+            args[0] if len(args) == 1 and hasattr(args[0], "__code__") else make(name)
+        )  # type: ignore[method-assign]
         cls.__iter__ = lambda self: iter(())  # type: ignore[method-assign]
     return cls
 

@@ -101,7 +101,9 @@ def test_zero_divisors_become_infinite_and_zero_input_scales_one() -> None:
     marlin_guard.guard_scales(layer, True, compressed_tensors=True, weight_only=False)
     assert float(1.0 / layer.weight_global_scale.max()) == 0.0
     assert layer.input_global_scale.tolist() == [0.0, 3.0]  # the largest shard decides, and it is right
-    layer = layer_with(w13_weight_global_scale=torch.tensor([[2.0, 2.0], [0.0, 0.0]]), w13_input_scale=torch.zeros(2, 2))
+    layer = layer_with(
+        w13_weight_global_scale=torch.tensor([[2.0, 2.0], [0.0, 0.0]]), w13_input_scale=torch.zeros(2, 2)
+    )
     marlin_guard.guard_scales(layer, True, compressed_tensors=True, weight_only=True)
     assert (1.0 / layer.w13_weight_global_scale).tolist() == [[0.5, 0.5], [0.0, 0.0]]
 

@@ -240,7 +240,9 @@ def test_native_path_is_bit_identical_with_the_package(vllm: str) -> None:
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.dtype == b.dtype and torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+    return a.dtype == b.dtype and torch.equal(
+        a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8)
+    )
 
 
 def test_a_failed_apply_leaves_vllm_untouched_and_can_be_repeated(vllm: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +269,9 @@ def _methods(compressed: bool) -> list[Any]:
     )
     from verl_compat.shims.marlin_resolve import find
 
-    return [vars(cls).get(n) for name in names if (cls := find(name)) for n in ("__init__", "process_weights_after_loading")]
+    return [
+        vars(cls).get(n) for name in names if (cls := find(name)) for n in ("__init__", "process_weights_after_loading")
+    ]
 
 
 def _fail_on_second(start: Callable[[Any], None]) -> Callable[[Any], None]:
