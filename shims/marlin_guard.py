@@ -7,6 +7,7 @@ are: they get input on which they are right.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from verl_compat.shims import marlin
@@ -102,6 +103,7 @@ def normalise_for_old_marlin(layer: torch.nn.Module, compressed_tensors: bool) -
         total.data.copy_(total.data * factor if compressed_tensors else total.data / factor)
 
 
+@lru_cache(maxsize=8)
 def needs_normalising(upstream: Any) -> bool:
     """Whether this vLLM's ``nvfp4_marlin_process_scales`` has no factor, or 0.19's.
 

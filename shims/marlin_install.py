@@ -220,15 +220,21 @@ def keep_kv_scales(original: Callable[..., Any], self: Any, layer: torch.nn.Modu
         if parameter is not None and layer._parameters.get(name) is None:
             vars(layer).pop(name, None)
             layer.register_parameter(name, parameter)
-    layer._verl_compat_kv = _kv_values(layer)  # type: ignore[assignment]
+    layer._verl_compat_kv = _kv_values(layer)
+
+
+def _kv_parameters(layer: torch.nn.Module) -> list[torch.nn.Parameter]:
+    return [p for name in KV_SCALES if (p := layer._parameters.get(name)) is not None]
 
 
 def _kv_values(layer: torch.nn.Module) -> tuple[float, ...] | None:
     """The loaded scales, read only where a quantised KV cache uses them."""
-    if str(getattr(layer, "kv_cache_dtype", "auto")) == "auto":
+    import torch
+
+    parameters = _kv_parameters(layer)
+    if not parameters or str(getattr(layer, "kv_cache_dtype", "auto")) == "auto":
         return None
-    scales = [layer._parameters.get(name) for name in KV_SCALES]
-    return tuple(float(scale) for scale in scales if scale is not None)
+    return tuple(torch.stack([p.detach().float().reshape(()) for p in parameters]).tolist())
 
 
 # --- prepare and process, for a whole model ----------------------------------
@@ -254,11 +260,15 @@ def process_model(model: Any) -> int:
     """
     inner = {id(module) for module in getattr(model, "model", model).modules()}
     count = 0
+    caches: list[tuple[Any, Any]] = []
     for module in list(model.modules()):
-        if id(module) in inner or marlin_reload.ReloadState.of(module) is not None:
+        method = getattr(module, "quant_method", None)
+        if "KVCache" in type(method).__name__:
+            caches.append((method, module))
+        elif id(module) in inner or marlin_reload.ReloadState.of(module) is not None:
             count += _process_module(module)
     marlin_guard.report()
-    return count
+    return count + _process_caches(caches)
 
 
 def _process_module(module: Any) -> int:
@@ -269,16 +279,23 @@ def _process_module(module: Any) -> int:
     method = getattr(method, "old_quant_method", method)
     if method is None or not hasattr(method, PROCESS):
         return 0
-    if "KVCache" in type(method).__name__:
-        return _process_kv(method, module)
     method.process_weights_after_loading(module)
     return 1
 
 
-def _process_kv(method: Any, layer: Any) -> int:
-    """KV-cache scales are processed again only when a sync delivered others."""
-    before = getattr(layer, "_verl_compat_kv", None)
-    if before is None or before == _kv_values(layer):
+def _process_caches(caches: list[tuple[Any, Any]]) -> int:
+    """KV-cache scales are processed again only where a sync delivered others: one host read for all layers."""
+    import torch
+
+    known = [(m, layer) for m, layer in caches if getattr(layer, "_verl_compat_kv", None) is not None]
+    scales = [scale.detach().float().reshape(()) for _, layer in known for scale in _kv_parameters(layer)]
+    if not scales:
         return 0
-    method.process_weights_after_loading(layer)
-    return 1
+    values = iter(torch.stack(scales).tolist())
+    count = 0
+    for method, layer in known:
+        now = tuple(next(values) for _ in _kv_parameters(layer))
+        if now != layer._verl_compat_kv:
+            method.process_weights_after_loading(layer)
+            count += 1
+    return count

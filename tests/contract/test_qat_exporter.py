@@ -1,4 +1,4 @@
-"""verl's ModelOpt weight exporter with the real ModelOpt: all-zero weights, missing amax (verl_ge_0_8_qat_exporter_amax)."""
+"""verl's ModelOpt weight exporter with the real ModelOpt (verl_ge_0_8_qat_exporter_amax)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ pytest.importorskip("verl.utils.modelopt", reason="verl has a ModelOpt exporter 
 @pytest.fixture(scope="module")
 def exporter() -> Any:
     """The real module, repaired on import."""
-    import verl_compat.auto  # noqa: F401
     import verl.utils.modelopt.qat_weight_exporter as module
+
+    import verl_compat.auto  # noqa: F401
 
     assert hasattr(module.QATWeightExporter._quantize_nvfp4, "__wrapped__"), "the adapter was not applied"
     return module

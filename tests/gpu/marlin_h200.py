@@ -43,9 +43,9 @@ def package() -> None:
 
 
 package()
-import cpu_marlin  # noqa: E402
 import harness  # noqa: E402
 import partial  # noqa: E402
+
 from verl_compat.shims import marlin_install, marlin_reload  # noqa: E402
 
 DEVICE = torch.device("cuda")

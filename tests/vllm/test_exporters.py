@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import VERL, verl_module
+
 from verl_compat.patches import commit, prepare
 from verl_compat.registry import load
 from verl_compat.shims import qat_export

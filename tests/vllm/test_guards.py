@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from verl_compat.shims import marlin, marlin_guard
 
 LARGEST = torch.finfo(torch.float32).max

@@ -10,6 +10,7 @@ import harness
 import pytest
 import torch
 from conftest import VERL, verl_module
+
 from verl_compat.patches import commit, prepare
 from verl_compat.registry import load
 from verl_compat.shims import marlin_guard, marlin_install, marlin_reload, marlin_select
