@@ -46,6 +46,7 @@ REAL = {
     f"{QUANT}.utils.layer_utils",
     f"{QUANT}.utils.marlin_utils",
     f"{QUANT}.utils.marlin_utils_fp4",
+    f"{QUANT}.utils.marlin_utils_test",
     f"{QUANT}.utils.nvfp4_utils",
     f"{QUANT}.utils.nvfp4_moe_support",
     f"{QUANT}.utils.quant_utils",
