@@ -39,7 +39,6 @@ REAL = {
     f"{LAYERS}.fused_moe.modular_kernel",
     f"{LAYERS}.fused_moe.moe_align_block_size",
     f"{LAYERS}.fused_moe.oracle.nvfp4",
-    f"{LAYERS}.quantization.base_config",
     f"{LAYERS}.fusion.quant_activation",
     f"{QUANT}.kv_cache",
     f"{QUANT}.modelopt",
@@ -147,6 +146,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.root, self.given = root, given
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name.partition(".")[0] == "compressed_tensors":  # imported by vLLM up to 0.19, not used here
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
         if name != "vllm" and not name.startswith("vllm."):
             return None
         file = self.root / (name.replace(".", "/") + ".py")
@@ -262,5 +263,6 @@ def forget() -> None:
     """Take every ``vllm`` module and the finder out again."""
     mine = (Finder.__module__, Finder.__qualname__)  # by name: this file may have been imported again
     sys.meta_path[:] = [f for f in sys.meta_path if (type(f).__module__, type(f).__qualname__) != mine]
-    for name in [name for name in sys.modules if name == "vllm" or name.startswith("vllm.")]:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        if name == "vllm" or name.startswith("vllm.") or isinstance(module, Module):
+            del sys.modules[name]
