@@ -34,4 +34,4 @@ HELPERS: dict[str, tuple[str, str]] = {
 }
 
 # shims that have no upstream counterpart: a module, or an object in one
-OWN: dict[str, str] = {}
+OWN: dict[str, str] = {"plan_cache": "verl_compat.shims.plan_cache"}

@@ -1,0 +1,287 @@
+"""One export: check, vote, then stream with a kept plan or with a new one that is kept.
+
+Bridge's export gives a generator of its streaming method; its ``self`` is a Bridge object
+made for this export alone, which asks itself for its plans (``build_conversion_tasks``,
+``build_adapter_conversion_tasks``).  Those two questions are answered here, by attributes of
+that object, from the first ``next()`` on: nothing shared is patched, and the export stays as
+lazy as it was.  Since Bridge's own planning code runs at each miss, with all overrides of its
+subclasses, a kept plan is what that release of Bridge planned, faults included.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+import time
+import zlib
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from types import GeneratorType
+from typing import Any
+
+from verl_compat.shims import plan_consensus, plan_fingerprint, plan_tasks
+from verl_compat.shims.plan_consensus import Ballot
+from verl_compat.shims.plan_stats import COUNTERS
+from verl_compat.shims.plan_store import STORE, Entry, Mode
+
+logger = logging.getLogger("verl_compat.plan_cache")
+_QUESTIONS = ("build_conversion_tasks", "build_adapter_conversion_tasks")
+_warned: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Request:
+    """An export as asked for.
+
+    Attributes:
+        bridge: the AutoBridge.
+        chunks: the model, one module per virtual pipeline stage.
+        mode: everything that selects a plan besides bridge and model.
+        token: object that the caller replaces to have the plan made anew, or None.
+        disabled: asked for inside ``disabled()``.
+    """
+
+    bridge: Any
+    chunks: list[Any]
+    mode: Mode
+    token: Any = None
+    disabled: bool = False
+
+    @property
+    def pretrained(self) -> Any:
+        """The bridge's Hugging Face model or configuration."""
+        return getattr(self.bridge, "hf_pretrained", None)
+
+    @property
+    def number(self) -> int:
+        """The mode as a number, equal in all processes."""
+        return zlib.crc32(repr(self.mode).encode())
+
+
+def streaming_bridge(stream: Any) -> Any:
+    """The Bridge object behind an export's generator; None if it is something else."""
+    if not isinstance(stream, GeneratorType):
+        return None
+    found = inspect.getgeneratorlocals(stream).get("self")
+    return found if all(hasattr(found, name) for name in _QUESTIONS) else None
+
+
+def is_cached(stream: Any) -> bool:
+    """True for a generator of :func:`cached`."""
+    return isinstance(stream, GeneratorType) and stream.gi_code is cached.__code__
+
+
+def cached(stream: Iterator[Any], streaming: Any, request: Request) -> Generator[Any, Any, None]:
+    """The items of ``stream``, with plans from the store or kept there afterwards."""
+    session = _begin(streaming, request)
+    try:
+        yield from stream
+        session.finish()
+    finally:
+        session.end()
+
+
+class Session:
+    """An export that Bridge does alone; the base of those with a plan."""
+
+    def finish(self) -> None:
+        """The stream has given its last item."""
+
+    def end(self) -> None:
+        """The stream is over, complete or not."""
+
+
+def _begin(streaming: Any, request: Request) -> Session:
+    """Decide with the other ranks, and prepare the Bridge object accordingly."""
+    started = time.perf_counter()
+    entry = STORE.find(request.bridge, request.chunks[0], request.mode)
+    found, reason, exempt = _inspect(entry, request)
+    COUNTERS.check_seconds += time.perf_counter() - started
+    capable = found is not None and exempt is None
+    ballot = Ballot(
+        hit=reason is None and capable,
+        no_adapters=capable and found is not None and not found.has_adapters,
+        mode=request.number,
+    )
+    shared = _vote(ballot, request)
+    if shared is None:
+        return Session()
+    if shared.hit and isinstance(entry, Entry):
+        COUNTERS.hits += 1
+        return _Reuse(streaming, request, entry)
+    if exempt is not None:
+        COUNTERS.exempt[exempt] += 1
+        if exempt == "quantised parameters":
+            STORE.put(request.bridge, request.chunks[0], request.mode, exempt)
+        return Session()
+    if not shared.agreed_mode:
+        reason = "ranks differ in mode"
+        warn_once(
+            f"ranks of one export do different kinds of it (here {request.mode}): planning anew, as Bridge does alone"
+        )
+    COUNTERS.reasons[reason or "a peer rank"] += 1
+    return _Plan(streaming, request, skip_inventory=shared.no_adapters and shared.agreed_mode)
+
+
+def _inspect(entry: Entry | str, request: Request) -> tuple[plan_fingerprint.Walk | None, str | None, str | None]:
+    """The walk, why a kept plan cannot be used (None: it can), and the exempt mode if it is one."""
+    if request.disabled:
+        return None, "disabled", "disabled"
+    try:
+        found = plan_fingerprint.walk(request.chunks)
+        if plan_fingerprint.quantised(found):
+            return found, "quantised parameters", "quantised parameters"
+        if isinstance(entry, str):
+            return found, entry, None
+        if entry.streams:
+            return found, "unfinished export", None
+        extra = (request.token,)
+        reason = plan_fingerprint.difference(
+            entry.fingerprint, request.chunks, request.pretrained, extra, found
+        )
+        return found, reason, None
+    except Exception as error:  # fail open: whatever is wrong with the model is Bridge's to say
+        warn_once(f"cannot take a fingerprint of {type(request.chunks[0]).__name__} ({error!r}): not cached")
+        return None, "unknown stream", "unknown stream"
+
+
+def _vote(ballot: Ballot, request: Request) -> Ballot | None:
+    started = time.perf_counter()
+    try:
+        groups = plan_fingerprint.process_groups(request.chunks)
+        shared = plan_consensus.agree(ballot, groups)
+    except Exception as error:
+        warn_once(f"the ranks of an export cannot agree ({error!r}): not cached")
+        return None
+    if shared is not ballot:
+        COUNTERS.votes += 1
+        COUNTERS.vote_seconds += time.perf_counter() - started
+    return shared
+
+
+class _Reuse(Session):
+    """An export with a kept plan."""
+
+    def __init__(self, streaming: Any, request: Request, entry: Entry) -> None:
+        self._streaming, self._request, self._entry = streaming, request, entry
+        self._finished = False
+        entry.streams += 1
+        if entry.tasks is not None:
+            streaming.build_conversion_tasks = self._tasks
+        if entry.adapters is not None:
+            streaming.build_adapter_conversion_tasks = self._adapters
+
+    def _tasks(self, *_args: Any, **_kwargs: Any) -> list[Any]:
+        vars(self._streaming).update(self._entry.state)
+        return [task.strong() for task in self._entry.tasks or ()]
+
+    def _adapters(self, *_args: Any, **_kwargs: Any) -> dict[str, list[Any]]:
+        vars(self._streaming).update(self._entry.state)
+        return plan_tasks.strengthen_adapters(self._entry.adapters or {})
+
+    def finish(self) -> None:
+        self._entry.streams -= 1
+        self._finished = True
+
+    def end(self) -> None:
+        _forget_questions(self._streaming)
+        if not self._finished:
+            request = self._request
+            STORE.put(request.bridge, request.chunks[0], request.mode, "unfinished export")
+
+
+@dataclass
+class _Plan(Session):
+    """An export that plans, and whose plan is kept if it comes to its end."""
+
+    streaming: Any
+    request: Request
+    skip_inventory: bool
+    entry: Entry | None = None
+    refused: str | None = None
+    state: dict[str, Any] = field(default_factory=dict)
+    watch: plan_fingerprint.Watch = field(default_factory=plan_fingerprint.Watch)
+
+    def __post_init__(self) -> None:
+        request = self.request
+        STORE.put(request.bridge, request.chunks[0], request.mode, "unfinished export")
+        self._ask_tasks, self._ask_adapters = (getattr(self.streaming, name) for name in _QUESTIONS)
+        self.streaming.build_conversion_tasks = self._tasks
+        self.streaming.build_adapter_conversion_tasks = self._adapters
+
+    def _tasks(self, *args: Any, **kwargs: Any) -> list[Any]:
+        tasks = self._planned(self._ask_tasks, args, kwargs)
+        empty = sum(task is None for task in tasks)
+        if empty:
+            tasks, unmapped = plan_tasks.drop_unmapped(tasks, getattr(self.streaming, "_cached_param_names", ()))
+            if len(unmapped) > empty:  # tied embeddings: Bridge leaves the output layer out
+                unmapped = [name for name in unmapped if "output_layer" not in name]
+            warn_once(f"no mapping to Hugging Face names, not exported: {', '.join(unmapped)}")
+        if any(getattr(task, "export_hook", None) is not None for task in tasks):
+            self.refused = "modelopt"
+        plan_tasks.key_config_broadcasts(tasks)
+        entry = self._record()
+        entry.tasks = [plan_tasks.weaken(task, self.watch) for task in tasks]
+        return tasks
+
+    def _adapters(self, *args: Any, **kwargs: Any) -> dict[str, list[Any]]:
+        if self.skip_inventory:
+            COUNTERS.inventories_skipped += 1
+            by_base: dict[str, list[Any]] = plan_tasks.strengthen_adapters({})
+        else:
+            by_base = self._planned(self._ask_adapters, args, kwargs)
+        entry = self._record() if self.entry is None or not self.skip_inventory else self.entry
+        entry.adapters = plan_tasks.weaken_adapters(by_base, self.watch)
+        return by_base
+
+    def _planned(self, ask: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        before = dict(vars(self.streaming))
+        started = time.perf_counter()
+        answer = ask(*args, **kwargs)
+        COUNTERS.planning_seconds += time.perf_counter() - started
+        for name, value in vars(self.streaming).items():
+            if name not in before or before[name] is not value:
+                self.state[name] = value
+                if _holds_model(value):
+                    self.refused = "bridge state"
+        return answer
+
+    def _record(self) -> Entry:
+        """The entry, with a fingerprint of now: Bridge sets ``config`` on modules while planning."""
+        request = self.request
+        fingerprint = plan_fingerprint.take(request.chunks, request.pretrained, (request.token,), self.watch)
+        if self.entry is None:
+            self.entry = Entry(fingerprint, state=self.state)
+        self.entry.fingerprint = fingerprint
+        return self.entry
+
+    def finish(self) -> None:
+        request = self.request
+        if self.refused is not None:
+            COUNTERS.exempt[self.refused] += 1
+        result = self.entry if self.refused is None else self.refused
+        STORE.put(request.bridge, request.chunks[0], request.mode, result or "nothing planned")
+
+    def end(self) -> None:
+        _forget_questions(self.streaming)
+
+
+def _forget_questions(streaming: Any) -> None:
+    for name in _QUESTIONS:
+        vars(streaming).pop(name, None)
+
+
+def _holds_model(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple, set)) else ()
+    return any(isinstance(part, (torch.nn.Module, torch.Tensor)) for part in (value, *inside))
+
+
+def warn_once(text: str) -> None:
+    """One warning per text and process, on rank 0 and on ranks that see something else."""
+    if text not in _warned:
+        _warned.add(text)
+        logger.warning("verl-compat: %s", text)
