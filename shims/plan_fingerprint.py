@@ -96,7 +96,7 @@ def walk(chunks: Sequence[Any]) -> Walk:
     """Visit all modules below ``chunks`` (one chunk per virtual pipeline stage)."""
     found = Walk(modules=list(chunks))
     modules, layout, links = found.modules, found.layout, found.links
-    seen = set(map(id, modules))
+    seen = {id(None), *map(id, modules)}
     known_configs: set[int] = set()
     for position, module in enumerate(modules):
         state = module.__dict__
@@ -105,9 +105,9 @@ def walk(chunks: Sequence[Any]) -> Walk:
             layout.append(position)
             layout.extend(children)
             links.extend(map(id, children.values()))
-            new = [child for child in children.values() if child is not None and id(child) not in seen]
-            seen.update(map(id, new))
-            modules.extend(new)
+            new = {id(child): child for child in children.values() if id(child) not in seen}
+            seen.update(new)
+            modules.extend(new.values())
             if "adapter" in children:
                 found.has_adapters = True
                 found.adapters.extend(_adapter_facts(children["adapter"]))
@@ -159,7 +159,7 @@ def _scalars(owner: Any, depth: int = 1) -> dict[str, Any]:
     Schedules write floats into configurations while training; no mapping reads one.
     """
     values: dict[str, Any] = {}
-    for name, value in vars(owner).items():
+    for name, value in getattr(owner, "__dict__", {}).items():
         if isinstance(value, _SCALARS) or type(value).__name__ == "dtype":
             values[name] = value
         elif depth and type(value).__name__.endswith("Config") and hasattr(value, "__dict__"):
@@ -195,7 +195,7 @@ def _surroundings(found: Walk, pretrained: Any, extra: tuple[Any, ...]) -> dict[
     return {
         "configuration": [_scalars(config) for config in found.configs],
         "adapters": found.adapters,
-        "Hugging Face model": (_scalars(pretrained), _scalars(source) if hasattr(source, "__dict__") else None),
+        "Hugging Face model": (_scalars(pretrained), _scalars(source)),
         "module types": {kind: frozenset(names) for kind, names in registry.items()},
         "export options": (*extra, os.environ.get(_QUANT_SWITCH)),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,8 +56,9 @@ def with_layout(layout: Layout, folder: Path, body: Callable[..., None], **kwarg
     from support import tiny
     from verl_compat import plan_cache
 
-    path = folder / f"{layout.kind}_{layout.name}_{dist.get_rank()}"  # a store per rank: worlds run side by side
-    tiny.write_tiny_checkpoint(path, layout.kind, **layout.config)
+    path = folder / f"{layout.kind}_{os.getpid()}"  # one per rank: worlds run side by side
+    if not path.exists():
+        tiny.write_tiny_checkpoint(path, layout.kind)
     mpu.initialize_model_parallel(**parallel_sizes(layout))
     plan_cache.clear()
     plan_cache.reset_stats()

@@ -22,7 +22,6 @@ class Layout:
         kind: of :func:`support.tiny.write_tiny_checkpoint`.
         parallel: provider fields, also given to ``initialize_model_parallel``.
         peft: ``lora``, ``canonical_lora`` or ``dora``; None for the model alone.
-        config: fields of the Hugging Face config that differ from the tiny default.
     """
 
     name: str
@@ -30,7 +29,6 @@ class Layout:
     kind: str = "qwen3"
     parallel: dict[str, int] = field(default_factory=dict)
     peft: str | None = None
-    config: dict[str, Any] = field(default_factory=dict)
 
     @property
     def modes(self) -> tuple[str, ...]:
