@@ -43,7 +43,7 @@ def cases(
         if layout.world == world:
             exports = 6 if thorough else 3
             found.append((layout.name, functools.partial(with_layout, layout, folder, same_stream, exports=exports)))
-    for name, layout, body in plan_hazards.HAZARDS:
+    for name, layout, body in (*plan_hazards.HAZARDS, ("random_events", plan_hazards.PP2, random_events)):
         if layout.world == world:
             found.append((name, functools.partial(with_layout, layout, folder, body, thorough=thorough)))
     yield from found[share[0] :: share[1]]
@@ -97,3 +97,25 @@ def same_stream(bridge: Any, model: Any, layout: Layout, exports: int) -> None:
     assert stats.hits == hits, stats
     if layout.peft is None and hits:
         assert stats.inventories_skipped == 1, stats  # merged mode, first export
+
+
+def random_events(bridge: Any, model: Any, layout: Layout, thorough: bool) -> None:
+    """The state machine of support.plan_events; derandomized, so that all ranks draw the same events."""
+    from hypothesis import HealthCheck, Phase, settings
+    from hypothesis.stateful import run_state_machine_as_test
+    from support.plan_events import Events
+
+    path = Path(bridge.hf_pretrained.model_name_or_path)
+    machine = type("Events", (Events,), {"path": path, "layout": layout})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=30 if thorough else 3,
+            stateful_step_count=30 if thorough else 15,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate],  # shrinking would leave the ranks out of step
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
