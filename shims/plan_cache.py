@@ -20,7 +20,7 @@ from typing import Any
 
 from verl_compat.shims.plan_stats import COUNTERS, EXEMPT, Stats
 from verl_compat.shims.plan_store import STORE
-from verl_compat.shims.plan_stream import Request, cached, is_cached, streaming_bridge
+from verl_compat.shims.plan_stream import Request, cached, is_cached, streaming_bridge, warn_once
 from verl_compat.shims.plan_verl import RoutedTasks
 
 __all__ = ["EXEMPT", "Stats", "clear", "disabled", "reset_stats", "stats", "wrap"]
@@ -144,6 +144,8 @@ def _serve(stream: Any, bridge: Any, model: Any, mode: tuple[Any, ...], token: A
     chunks = list(model) if isinstance(model, (list, tuple)) else [model]
     if is_cached(stream):
         return stream
+    if streaming is None:
+        warn_once(f"the export of {type(bridge).__name__} is no generator of a Bridge object: plans are not kept")
     if streaming is None or not chunks or not _can_be_kept(bridge, chunks[0]):
         return _exempt("unknown stream", stream)
     return cached(stream, streaming, Request(bridge, chunks, mode, token, disabled=_disabled > 0))

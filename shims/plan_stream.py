@@ -60,11 +60,18 @@ class Request:
 
 
 def streaming_bridge(stream: Any) -> Any:
-    """The Bridge object behind an export's generator; None if it is something else."""
+    """The Bridge object behind an export's generator; None if it is something else.
+
+    Bridge 0.6 decorates its streaming method with ``torch.no_grad()``, whose generator holds
+    the object as its first argument.
+    """
     if not isinstance(stream, GeneratorType):
         return None
-    found = inspect.getgeneratorlocals(stream).get("self")
-    return found if all(hasattr(found, name) for name in _QUESTIONS) else None
+    names = inspect.getgeneratorlocals(stream)
+    for found in (names.get("self"), *names.get("args", ())[:1]):
+        if all(hasattr(found, name) for name in _QUESTIONS):
+            return found
+    return None
 
 
 def is_cached(stream: Any) -> bool:
