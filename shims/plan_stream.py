@@ -103,54 +103,66 @@ def _begin(streaming: Any, request: Request) -> Session:
     """Decide with the other ranks, and prepare the Bridge object accordingly."""
     started = time.perf_counter()
     entry = STORE.find(request.bridge, request.chunks[0], request.mode)
-    found, reason, exempt = _inspect(entry, request)
+    view = _inspect(entry, request)
     COUNTERS.check_seconds += time.perf_counter() - started
-    capable = found is not None and exempt is None
-    ballot = Ballot(
-        hit=reason is None and capable,
-        no_adapters=capable and found is not None and not found.has_adapters,
-        mode=request.number,
-    )
+    ballot = Ballot(hit=view.reason is None, no_adapters=view.no_adapters, mode=request.number)
     shared = _vote(ballot, request)
     if shared is None:
         return Session()
     if shared.hit and isinstance(entry, Entry):
         COUNTERS.hits += 1
         return _Reuse(streaming, request, entry)
-    if exempt is not None:
-        COUNTERS.exempt[exempt] += 1
-        if exempt == "quantised parameters":
-            STORE.put(request.bridge, request.chunks[0], request.mode, exempt)
+    if view.exempt is not None:
+        COUNTERS.exempt[view.exempt] += 1
+        if view.exempt == "quantised parameters":
+            STORE.put(request.bridge, request.chunks[0], request.mode, view.exempt)
         return Session()
+    reason = view.reason or "a peer rank"
     if not shared.agreed_mode:
         reason = "ranks differ in mode"
         warn_once(
             f"ranks of one export do different kinds of it (here {request.mode}): planning anew, as Bridge does alone"
         )
-    COUNTERS.reasons[reason or "a peer rank"] += 1
+    COUNTERS.reasons[reason] += 1
     return _Plan(streaming, request, skip_inventory=shared.no_adapters and shared.agreed_mode)
 
 
-def _inspect(entry: Entry | str, request: Request) -> tuple[plan_fingerprint.Walk | None, str | None, str | None]:
-    """The walk, why a kept plan cannot be used (None: it can), and the exempt mode if it is one."""
+@dataclass(frozen=True)
+class _View:
+    """What this rank sees before the vote.
+
+    Attributes:
+        reason: why a kept plan cannot be used; None if it can.
+        exempt: the exempt mode, if it is one.
+        no_adapters: the model has no adapter modules.
+    """
+
+    reason: str | None
+    exempt: str | None = None
+    no_adapters: bool = False
+
+
+def _inspect(entry: Entry | str, request: Request) -> _View:
     if request.disabled:
-        return None, "disabled", "disabled"
+        return _View("disabled", exempt="disabled")
     try:
+        reason = entry if isinstance(entry, str) else _why_not(entry, request)
+        if reason is None and isinstance(entry, Entry):
+            return _View(None, no_adapters=not entry.fingerprint.adapters)
         found = plan_fingerprint.walk(request.chunks)
-        if plan_fingerprint.quantised(found):
-            return found, "quantised parameters", "quantised parameters"
-        if isinstance(entry, str):
-            return found, entry, None
-        if entry.streams:
-            return found, "unfinished export", None
-        extra = (request.token,)
-        reason = plan_fingerprint.difference(
-            entry.fingerprint, request.chunks, request.pretrained, extra, found
-        )
-        return found, reason, None
+        exempt = "quantised parameters" if plan_fingerprint.quantised(found) else None
+        return _View(reason, exempt, no_adapters=exempt is None and not found.adapters)
     except Exception as error:  # fail open: whatever is wrong with the model is Bridge's to say
         warn_once(f"cannot take a fingerprint of {type(request.chunks[0]).__name__} ({error!r}): not cached")
-        return None, "unknown stream", "unknown stream"
+        return _View("unknown stream", exempt="unknown stream")
+
+
+def _why_not(entry: Entry, request: Request) -> str | None:
+    if entry.streams:
+        return "unfinished export"
+    return plan_fingerprint.difference(
+        entry.fingerprint, request.chunks, request.pretrained, (request.token,)
+    )
 
 
 def _vote(ballot: Ballot, request: Request) -> Ballot | None:
