@@ -1,3 +1,5 @@
+"""Quantised exports keep Bridge's own planning; they are counted."""
+
 from verl_compat.records import Adapter, Has, Wrap
 
 ADAPTER = Adapter(

@@ -1,3 +1,5 @@
+"""Megatron-Bridge makes its conversion plan anew for each export."""
+
 from verl_compat.records import Adapter, Has, Wrap
 
 ADAPTER = Adapter(
@@ -12,9 +14,7 @@ ADAPTER = Adapter(
         {"megatron-bridge": "0.5.1", "megatron-core": "0.18.2"},
         {"megatron-bridge": "0.6.2", "megatron-core": "0.19.2"},
     ),
-    needed=(
-        Has("AutoBridge.export_hf_weights", "AutoBridge.export_adapter_weights", "AutoBridge._model_bridge"),
-    ),
+    needed=(Has("AutoBridge.export_hf_weights", "AutoBridge.export_adapter_weights", "AutoBridge._model_bridge"),),
     patches=(
         Wrap(
             path="AutoBridge.export_hf_weights",

@@ -1,3 +1,5 @@
+"""verl 0.9 keeps its list of conversion tasks without checking it."""
+
 from verl_compat.records import Adapter, Has, Wrap
 
 ADAPTER = Adapter(

@@ -74,7 +74,7 @@ def export_hf_weights(original: Callable[..., Any], *args: Any, **kwargs: Any) -
     ``conversion_tasks=`` of the caller, and FP8, are passed through untouched; see
     :data:`EXEMPT`.
     """
-    given = dict(zip(_WEIGHTS, args)) | kwargs
+    given = dict(zip(_WEIGHTS, args, strict=False)) | kwargs
     tasks = given.get("conversion_tasks")
     token = None
     if isinstance(tasks, RoutedTasks):
@@ -96,7 +96,7 @@ def export_hf_weights(original: Callable[..., Any], *args: Any, **kwargs: Any) -
 
 def export_adapter_weights(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Wrapper of ``AutoBridge.export_adapter_weights`` (same arguments, same result)."""
-    given = dict(zip(_ADAPTERS, args)) | kwargs
+    given = dict(zip(_ADAPTERS, args, strict=False)) | kwargs
     prefixes = given.get(_PREFIXES)
     if prefixes is not None:  # may be an iterator: read once, here
         prefixes = tuple(prefixes)

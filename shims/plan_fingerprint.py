@@ -116,8 +116,7 @@ def quantised(found: Walk) -> bool:
     """
     plain = {"Tensor", "Parameter", "Buffer", "DTensor", "UninitializedParameter", "UninitializedBuffer"}
     return any(
-        cls.__name__ not in plain or not cls.__module__.startswith("torch")
-        for cls in set(map(type, found.tensors))
+        cls.__name__ not in plain or not cls.__module__.startswith("torch") for cls in set(map(type, found.tensors))
     )
 
 
@@ -141,7 +140,7 @@ def process_groups(chunks: Sequence[Any]) -> list[Any]:
     In the order pipeline, tensor, expert, expert-tensor parallel: those of the model's own
     ``pg_collection`` if it has one, followed by megatron-core's global ones.
     """
-    chunk = chunks[0] if chunks else None
+    chunk: Any = chunks[0] if chunks else None
     while "module" in getattr(chunk, "_modules", ()):  # DDP, Float16Module and other wrappers
         chunk = chunk.module
     own = getattr(chunk, "pg_collection", None)
@@ -215,9 +214,7 @@ class Fingerprint:
     pretrained: Callable[[], Any]
 
 
-def take(
-    chunks: Sequence[Any], pretrained: Any, extra: tuple[Any, ...], watch: Watch | None = None
-) -> Fingerprint:
+def take(chunks: Sequence[Any], pretrained: Any, extra: tuple[Any, ...], watch: Watch | None = None) -> Fingerprint:
     """Record ``chunks`` and what else a plan for them depends on.
 
     Args:
@@ -264,7 +261,7 @@ def difference(old: Fingerprint, chunks: Sequence[Any], pretrained: Any, extra: 
         [reference() for reference in references]
         for references in (old.modules, old.tensors, old.configs, old.adapters)
     )
-    for (name, values), recorded in zip(chain(_structure(modules), _specs(tensors)), old.streams):
+    for (name, values), recorded in zip(chain(_structure(modules), _specs(tensors)), old.streams, strict=False):
         if not _same(values, recorded):
             return name
     now = _surroundings(configs, adapters, pretrained, extra)

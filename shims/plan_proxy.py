@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import wrapt
 
 from verl_compat.shims import plan_cache
 
+if TYPE_CHECKING:
+    _Proxy = wrapt.ObjectProxy[Any]
+else:
+    _Proxy = wrapt.ObjectProxy
 
-class CachedBridge(wrapt.ObjectProxy):  # type: ignore[misc]
+
+class CachedBridge(_Proxy):
     """An AutoBridge in everything; its exports plan once.
 
     ``isinstance(proxy, AutoBridge)`` holds.  A copy is a proxy of a copied bridge; pickling

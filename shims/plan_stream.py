@@ -160,9 +160,7 @@ def _inspect(entry: Entry | str, request: Request) -> _View:
 def _why_not(entry: Entry, request: Request) -> str | None:
     if entry.streams:
         return "unfinished export"
-    return plan_fingerprint.difference(
-        entry.fingerprint, request.chunks, request.pretrained, (request.token,)
-    )
+    return plan_fingerprint.difference(entry.fingerprint, request.chunks, request.pretrained, (request.token,))
 
 
 def _vote(ballot: Ballot, request: Request) -> Ballot | None:
@@ -230,7 +228,7 @@ class _Plan(Session):
         self.streaming.build_adapter_conversion_tasks = self._adapters
 
     def _tasks(self, *args: Any, **kwargs: Any) -> list[Any]:
-        tasks = self._planned(self._ask_tasks, args, kwargs)
+        tasks: list[Any] = self._planned(self._ask_tasks, args, kwargs)
         empty = sum(task is None for task in tasks)
         if empty:
             tasks, unmapped = plan_tasks.drop_unmapped(tasks, getattr(self.streaming, "_cached_param_names", ()))

@@ -33,7 +33,7 @@ class WeakTask:
 
     def strong(self) -> Any:
         """The task as Bridge made it."""
-        task = object.__new__(self.cls)
+        task: Any = object.__new__(self.cls)
         task.__dict__.update(self.values)
         for name, reference in self.weak:
             task.__dict__[name] = reference()
@@ -50,7 +50,7 @@ class WeakPair:
 
     def strong(self) -> Any:
         """The adapter task as Bridge made it."""
-        pair = object.__new__(self.cls)
+        pair: Any = object.__new__(self.cls)
         pair.__dict__.update(self.values)
         for name, task in self.tasks:
             pair.__dict__[name] = task.strong()

@@ -56,7 +56,8 @@ def test_equal_to_bridge_alone_and_planned_once(built):
     for step in range(4):
         train_step(model, step)
         items, error = check(bridge, model)
-        assert error is None and len(items) > 40
+        assert error is None
+        assert len(items) > 40
     stats = plan_cache.stats()
     assert (stats.misses, stats.hits, stats.votes, stats.inventories_skipped) == (1, 3, 0, 1)
 
@@ -181,7 +182,8 @@ def test_fp8_is_exempt(built):
     finally:
         cls.build_export_fp8_tasks = original
     assert len(made) == 3, "planned by Bridge each time"
-    assert plan_cache.stats().exempt == {"fp8": 3} and plan_cache.stats().entries == 0
+    assert plan_cache.stats().exempt == {"fp8": 3}
+    assert plan_cache.stats().entries == 0
 
 
 def test_modelopt_export_is_exempt(built):
@@ -204,7 +206,8 @@ def test_quant_export_is_exempt_and_as_before(built):
         return bridge.export_hf_weights_quant(model, lambda name: False, lambda *a: a, show_progress=False)
 
     actual = outcome(quant)
-    assert plan_cache.stats().exempt == {"quant": 1} and plan_cache.stats().entries == 0
+    assert plan_cache.stats().exempt == {"quant": 1}
+    assert plan_cache.stats().entries == 0
     cls = type(bridge)
     wrapped = cls.export_hf_weights_quant
     cls.export_hf_weights_quant = wrapped.__wrapped__
@@ -225,7 +228,8 @@ def test_quantised_parameters_are_exempt(built):
     layer.weight = Float8Tensor(layer.weight.detach().clone())
     for _ in range(2):
         check(bridge, model)
-    assert plan_cache.stats().exempt == {"quantised parameters": 2} and plan_cache.stats().entries == 0
+    assert plan_cache.stats().exempt == {"quantised parameters": 2}
+    assert plan_cache.stats().entries == 0
 
 
 def test_unmapped_buffers_are_dropped_where_bridge_fails(built, caplog):
@@ -239,7 +243,8 @@ def test_unmapped_buffers_are_dropped_where_bridge_fails(built, caplog):
     for _ in range(3):
         assert_equal(outcome(lambda: stream(bridge, model, "merged")), (expected, None), "without the buffer")
     warnings = [record.getMessage() for record in caplog.records if "no mapping to" in record.getMessage()]
-    assert len(warnings) == 1 and "decoder.layers.0.mlp.weight_quantizer_amax" in warnings[0]
+    assert len(warnings) == 1
+    assert "decoder.layers.0.mlp.weight_quantizer_amax" in warnings[0]
     assert plan_cache.stats().hits == 2
 
 
@@ -259,6 +264,11 @@ def test_config_only_bridge_and_empty_model(built):
     check(bridge, [plain])
 
 
+def stop_at_the_first(items):
+    for _ in items:
+        raise RuntimeError("stop")
+
+
 def test_bridge_and_model_are_freed(dense_checkpoint):
     for end in ("complete", "exception"):
         bridge, model = build(Layout("dense", 1, peft="lora"), dense_checkpoint)
@@ -267,8 +277,7 @@ def test_bridge_and_model_are_freed(dense_checkpoint):
             check(bridge, model, mode)
         if end == "exception":
             with pytest.raises(RuntimeError, match="stop"):
-                for _ in stream(bridge, model, "merged"):
-                    raise RuntimeError("stop")
+                stop_at_the_first(stream(bridge, model, "merged"))
         references = [weakref.ref(bridge), weakref.ref(model[0])]
         del bridge, model
         gc.collect()
@@ -331,7 +340,8 @@ class TestWrap:
 
         bridge, model = built
         proxy = plan_cache.wrap(bridge)
-        assert isinstance(proxy, AutoBridge) and proxy.hf_pretrained is bridge.hf_pretrained
+        assert isinstance(proxy, AutoBridge)
+        assert proxy.hf_pretrained is bridge.hf_pretrained
         assert plan_cache.wrap(proxy) is proxy
         with bridge_alone():  # as with VERL_COMPAT_DISABLE=bridge_plan_cache
             for step in range(3):

@@ -40,8 +40,6 @@ def sync(engine, **kwargs):
     return outcome(lambda: engine.get_per_tensor_param(**kwargs)[0])
 
 
-
-
 def test_adapter_is_applied(transformer_impl):
     assert transformer_impl.MegatronEngine._mbridge_export_tasks.__verl_compat__ == "verl_0_9_export_tasks"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import plan_hazards
+
 from support.plan import Counting, Layout, assert_equal, build, fresh, outcome, parallel_sizes, stream, train_step
 
 TP, PP, EP = "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size"
@@ -53,6 +54,7 @@ def with_layout(layout: Layout, folder: Path, body: Callable[..., None], **kwarg
     """Initialise model parallelism, build the model, run ``body(bridge, model, layout)``, clean up."""
     import torch.distributed as dist
     from megatron.core import parallel_state as mpu
+
     from support import tiny
     from verl_compat import plan_cache
 
@@ -78,6 +80,7 @@ def with_layout(layout: Layout, folder: Path, body: Callable[..., None], **kwarg
 def same_stream(bridge: Any, model: Any, layout: Layout, exports: int) -> None:
     """Every export equals Bridge's own, and from the second on no object collective is needed."""
     from megatron.bridge import AutoBridge
+
     from verl_compat import plan_cache
 
     other = AutoBridge.from_hf_pretrained(bridge.hf_pretrained.model_name_or_path)
@@ -103,6 +106,7 @@ def random_events(bridge: Any, model: Any, layout: Layout, thorough: bool) -> No
     """The state machine of support.plan_events; derandomized, so that all ranks draw the same events."""
     from hypothesis import HealthCheck, Phase, settings
     from hypothesis.stateful import run_state_machine_as_test
+
     from support.plan_events import Events
 
     path = Path(bridge.hf_pretrained.model_name_or_path)

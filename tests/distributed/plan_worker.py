@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-from support import cpu_fixups, enable_stubs  # noqa: E402
+from support import cpu_fixups, enable_stubs
 
 enable_stubs()
 

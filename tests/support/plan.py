@@ -114,7 +114,7 @@ def assert_equal(actual: tuple[list[Any], str | None], expected: tuple[list[Any]
     assert actual[1] == expected[1], f"{what}: error {actual[1]!r}, Bridge's own {expected[1]!r}"
     names, wanted = [name for name, _ in actual[0]], [name for name, _ in expected[0]]
     assert names == wanted, f"{what}: names {sorted(set(names) ^ set(wanted))[:4]} or their order differ"
-    for (name, tensor), (_, other) in zip(actual[0], expected[0]):
+    for (name, tensor), (_, other) in zip(actual[0], expected[0], strict=False):
         assert tensor.dtype == other.dtype, f"{what}: {name} is {tensor.dtype}, Bridge's own {other.dtype}"
         assert tensor.shape == other.shape, f"{what}: {name} is {tensor.shape}, Bridge's own {other.shape}"
         same = torch.equal(tensor.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
@@ -134,6 +134,7 @@ def train_step(model: list[Any], seed: int) -> None:
 def build(layout: Layout, path: Path) -> tuple[Any, list[Any]]:
     """AutoBridge and model chunks of a layout; model parallelism is initialised already."""
     import torch
+
     from support import tiny
 
     parallel = dict(layout.parallel)

@@ -104,7 +104,8 @@ class Events(RuleBasedStateMachine):
         mlp = self.layer.mlp
         mlp.register_buffer("extra_amax", torch.ones(1))
         items, error = outcome(lambda: stream(self.bridge, self.model, "merged"))
-        assert error is None and "extra_amax" not in dict(items)
+        assert error is None
+        assert "extra_amax" not in dict(items)
         del mlp.extra_amax
 
     @rule()

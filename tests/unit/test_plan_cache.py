@@ -145,7 +145,8 @@ def test_planned_once_and_equal(bridge: Auto, model: list[Module]) -> None:
 
 def test_nothing_runs_before_the_first_item(bridge: Auto, model: list[Module]) -> None:
     started = export(bridge, model)
-    assert Bridge.planned == 0 and plan_cache.stats().misses == 0
+    assert Bridge.planned == 0
+    assert plan_cache.stats().misses == 0
     model[0]._modules["layer0"]._parameters["weight"].value = 9
     assert next(started) == ("0.layer0", 9)
     assert Bridge.planned == 1
@@ -161,7 +162,7 @@ def test_argument_errors_come_at_once_and_are_upstreams_own(bridge: Auto, model:
 def test_state_that_planning_leaves_on_the_bridge_object_is_there_again(bridge: Auto, model: list[Module]) -> None:
     for _ in range(2):
         inner = Bridge()
-        started = plan_cache.export_hf_weights(lambda *_: inner.stream(model, "hf", False), bridge, model)
+        started = plan_cache.export_hf_weights(lambda *_, inner=inner: inner.stream(model, "hf", False), bridge, model)
         list(started)
         assert inner.pretrained_seen == "hf"
         assert "build_conversion_tasks" not in vars(inner)
@@ -274,12 +275,14 @@ def test_modes_have_plans_of_their_own(bridge: Auto, model: list[Module]) -> Non
         list(export(bridge, model))
         list(export(bridge, model, merge_adapter_weights=False))
         list(export(bridge, model, False, False, None, False))  # the same by position
-    assert Bridge.planned == 2 and plan_cache.stats().entries == 2
+    assert Bridge.planned == 2
+    assert plan_cache.stats().entries == 2
 
 
 def test_inventory_only_with_adapters(bridge: Auto, model: list[Module]) -> None:
     list(export(bridge, model))
-    assert Bridge.inventories == 0 and plan_cache.stats().inventories_skipped == 1
+    assert Bridge.inventories == 0
+    assert plan_cache.stats().inventories_skipped == 1
     model[0]._modules["layer0"]._modules["adapter"] = Module(alpha=1, dim=2)
     list(export(bridge, model))
     assert Bridge.inventories == 1
@@ -287,7 +290,8 @@ def test_inventory_only_with_adapters(bridge: Auto, model: list[Module]) -> None
     assert Bridge.inventories == 1
     model[0]._modules["layer0"]._modules["adapter"].alpha = 3  # type: ignore[attr-defined]
     list(export(bridge, model))
-    assert Bridge.inventories == 2 and reasons()["adapters"] == 1
+    assert Bridge.inventories == 2
+    assert reasons()["adapters"] == 1
 
 
 def test_abandoned_exports_keep_no_plan(bridge: Auto, model: list[Module]) -> None:
@@ -298,8 +302,10 @@ def test_abandoned_exports_keep_no_plan(bridge: Auto, model: list[Module]) -> No
     list(export(bridge, model))
     list(itertools.islice(export(bridge, model), 2))  # a hit, abandoned
     list(export(bridge, model))
-    assert Bridge.planned == 3 and reasons()["unfinished export"] == 2
-    assert list(export(bridge, model)) and plan_cache.stats().hits == 2
+    assert Bridge.planned == 3
+    assert reasons()["unfinished export"] == 2
+    assert list(export(bridge, model))
+    assert plan_cache.stats().hits == 2
 
 
 def test_error_inside_the_stream_is_upstreams_own_and_keeps_no_plan(bridge: Auto, model: list[Module]) -> None:
@@ -315,7 +321,8 @@ def test_two_exports_side_by_side(bridge: Auto, model: list[Module]) -> None:
     list(export(bridge, model))
     pairs = zip(export(bridge, model), export(bridge, model), strict=True)
     assert all(left == right for left, right in pairs)
-    assert list(export(bridge, model)) and plan_cache.stats().hits >= 1
+    assert list(export(bridge, model))
+    assert plan_cache.stats().hits >= 1
 
 
 def test_unmapped_parameters_are_dropped_in_order_with_one_warning(
@@ -325,7 +332,8 @@ def test_unmapped_parameters_are_dropped_in_order_with_one_warning(
     for _ in range(3):
         assert [name for name, _ in export(bridge, model)] == ["0.layer0", "0.layer2"]
     warnings = [record.getMessage() for record in caplog.records if "no mapping" in record.getMessage()]
-    assert len(warnings) == 1 and "0.layer1" in warnings[0]
+    assert len(warnings) == 1
+    assert "0.layer1" in warnings[0]
 
 
 def test_exempt_modes_are_left_alone_and_counted(bridge: Auto, model: list[Module]) -> None:
@@ -341,7 +349,8 @@ def test_exempt_modes_are_left_alone_and_counted(bridge: Auto, model: list[Modul
         list(export(bridge, model))
     model[0]._modules["layer0"]._parameters["weight"] = type("Float8Tensor", (Weight,), {"__module__": "te"})(1)
     list(export(bridge, model))
-    assert plan_cache.stats().entries == 0 and Bridge.planned == 3
+    assert plan_cache.stats().entries == 0
+    assert Bridge.planned == 3
     assert plan_cache.stats().exempt == {
         "caller's tasks": 1, "modelopt": 1, "fp8": 1, "quant": 1, "disabled": 1, "quantised parameters": 1,
     }  # fmt: skip
@@ -358,7 +367,8 @@ def test_disabled_keeps_plans(bridge: Auto, model: list[Module]) -> None:
     list(export(bridge, model))
     with plan_cache.disabled():
         outside = export(bridge, model)
-    assert list(outside) and Bridge.planned == 2
+    assert list(outside)
+    assert Bridge.planned == 2
     list(export(bridge, model))
     assert plan_cache.stats().hits == 1
 
@@ -376,7 +386,8 @@ def test_dropping_the_bridge(model: list[Module]) -> None:
     list(export(bridge, model))
     reference = weakref.ref(bridge)
     del bridge
-    assert reference() is None and len(STORE) == 0
+    assert reference() is None
+    assert len(STORE) == 0
 
 
 def test_number_of_plans_is_bounded(bridge: Auto, model: list[Module]) -> None:
@@ -427,7 +438,8 @@ def test_configuration_broadcast_gets_a_key_once() -> None:
     mamba.broadcast_obj_from_pp_rank("config")
     mamba.broadcast_obj_from_pp_rank("config", "own key")
     plain.broadcast_obj_from_pp_rank("config")
-    assert calls[1:] == ["own key", None] and calls[0]
+    assert calls[1:] == ["own key", None]
+    assert calls[0]
     reference = weakref.ref(mamba)
     del mamba
     assert reference() is None, "the key must not keep its mapping alive"
@@ -453,16 +465,21 @@ def test_verl_token_is_a_plan_and_a_reset_makes_another(bridge: Auto, model: lis
     engine = Engine(bridge, model)
     for _ in range(3):
         list(export(bridge, model, conversion_tasks=engine.tasks()))
-    assert Bridge.planned == 1 and plan_cache.stats().exempt == {}
+    assert Bridge.planned == 1
+    assert plan_cache.stats().exempt == {}
     engine._hf_export_tasks = None  # as verl's initialize(), or a user
     list(export(bridge, model, conversion_tasks=engine.tasks()))
-    assert Bridge.planned == 2 and reasons()["export options"] == 1
+    assert Bridge.planned == 2
+    assert reasons()["export options"] == 1
 
 
 def test_verl_token_read_as_a_list_is_verls_list(bridge: Auto, model: list[Module]) -> None:
     engine = Engine(bridge, model)
     tasks = engine.tasks()
-    assert isinstance(tasks, RoutedTasks) and list(tasks) == ["task"] and len(tasks) == 1 and tasks[0] == "task"
+    assert isinstance(tasks, RoutedTasks)
+    assert list(tasks) == ["task"]
+    assert len(tasks) == 1
+    assert tasks[0] == "task"
     bridge.export_weight_dtype = "fp8"
     assert engine.tasks() is None
     bridge.export_weight_dtype, engine._hf_export_tasks = None, ["stale"]
