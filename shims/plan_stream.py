@@ -111,7 +111,7 @@ def _begin(streaming: Any, request: Request) -> Session:
         return Session()
     if shared.hit and isinstance(entry, Entry):
         COUNTERS.hits += 1
-        return _Reuse(streaming, request, entry)
+        return _Reuse(streaming, entry)
     if view.exempt is not None:
         COUNTERS.exempt[view.exempt] += 1
         if view.exempt == "quantised parameters":
@@ -180,9 +180,8 @@ def _vote(ballot: Ballot, request: Request) -> Ballot | None:
 class _Reuse(Session):
     """An export with a kept plan."""
 
-    def __init__(self, streaming: Any, request: Request, entry: Entry) -> None:
-        self._streaming, self._request, self._entry = streaming, request, entry
-        self._finished = False
+    def __init__(self, streaming: Any, entry: Entry) -> None:
+        self._streaming, self._entry = streaming, entry
         entry.streams += 1
         if entry.tasks is not None:
             streaming.build_conversion_tasks = self._tasks
@@ -198,14 +197,10 @@ class _Reuse(Session):
         return plan_tasks.strengthen_adapters(self._entry.adapters or {})
 
     def finish(self) -> None:
-        self._entry.streams -= 1
-        self._finished = True
+        self._entry.streams -= 1  # else it stays above zero, and the plan is not used again
 
     def end(self) -> None:
         _forget_questions(self._streaming)
-        if not self._finished:
-            request = self._request
-            STORE.put(request.bridge, request.chunks[0], request.mode, "unfinished export")
 
 
 @dataclass

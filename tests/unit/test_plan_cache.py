@@ -308,6 +308,27 @@ def test_abandoned_exports_keep_no_plan(bridge: Auto, model: list[Module]) -> No
     assert plan_cache.stats().hits == 2
 
 
+def test_suspended_export_keeps_its_plan_to_itself(bridge: Auto, model: list[Module]) -> None:
+    list(export(bridge, model))
+    suspended = export(bridge, model)
+    next(suspended)
+    list(export(bridge, model))
+    assert Bridge.planned == 2
+    assert reasons()["unfinished export"] == 1
+    assert len(list(suspended)) == 2
+
+
+def test_parameter_moved_under_the_same_name(bridge: Auto, model: list[Module]) -> None:
+    """Names and identities are the same in the same order; only the owner differs."""
+    first, second = (model[0]._modules[name] for name in ("layer0", "layer1"))
+    second._parameters.clear()
+    list(export(bridge, model))
+    second._parameters.update(first._parameters)
+    first._parameters.clear()
+    list(export(bridge, model))
+    assert reasons() == {"first export": 1, "structure": 1}
+
+
 def test_error_inside_the_stream_is_upstreams_own_and_keeps_no_plan(bridge: Auto, model: list[Module]) -> None:
     Bridge.fail_at = 1
     with pytest.raises(ValueError, match="out of memory"):
