@@ -21,7 +21,7 @@ from support.versions import BRIDGE
 
 HERE = Path(__file__).parent
 THOROUGH = bool(os.environ.get("VERL_COMPAT_THOROUGH"))
-TIME_OUT_S = 1800 if THOROUGH else 600
+TIME_OUT_S = 3600 if THOROUGH else 900
 WORLDS = (2, 4) if THOROUGH else (4,)
 
 
