@@ -121,7 +121,7 @@ def random_events(bridge: Any, model: Any, layout: Layout, thorough: bool) -> No
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=30 if thorough else 2,
+            max_examples=30 if thorough else 4,
             stateful_step_count=30 if thorough else 12,
             deadline=None,
             derandomize=True,

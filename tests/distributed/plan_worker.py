@@ -1,7 +1,8 @@
 """Run by torchrun: exports of real models, cached and by Bridge alone, in every layout of this world size.
 
 Usage: plan_worker.py FOLDER [--thorough].  Writes FOLDER/rank<N>.json: a list of [case, error or
-null, seconds, processor seconds].  The first error ends a rank, and with it the world: after one, ranks may be out of step.
+null, seconds, processor seconds].  The first error ends a rank, and with it the world: after one,
+ranks may be out of step.
 """
 
 from __future__ import annotations
