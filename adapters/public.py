@@ -27,14 +27,28 @@ HELPERS: dict[str, tuple[str, str]] = {
         "megatron.bridge.peft.utils:load_peft_adapter_checkpoint",
         "verl_compat.shims.peft:load_peft_adapter_checkpoint",
     ),
+    "load_fsdp_dtensor_checkpoint": (
+        "megatron.bridge.training.checkpointing:load_fsdp_dtensor_checkpoint",
+        "verl_compat.shims.fsdp_checkpoint:load_fsdp_dtensor_checkpoint",
+    ),
     "make_value_model": (
         "megatron.bridge.training.utils.train_utils:make_value_model",
         "verl_compat.shims.value_head:make_value_model",
     ),
+    "save_fsdp_dtensor_checkpoint": (
+        "megatron.bridge.training.checkpointing:save_fsdp_dtensor_checkpoint",
+        "verl_compat.shims.fsdp_checkpoint:save_fsdp_dtensor_checkpoint",
+    ),
 }
 
 # shims that have no upstream counterpart: a module, or an object in one
-OWN: dict[str, str] = {}
+OWN: dict[str, str] = {
+    "config_get": "verl_compat.shims.config_access:config_get",
+    "configure_provider": "verl_compat.shims.configure_provider:configure_provider",
+    "convert_adapter_checkpoint": "verl_compat.shims.adapter_convert:convert_adapter_checkpoint",
+    "plan_cache": "verl_compat.shims.plan_cache",
+    "to_json_safe": "verl_compat.shims.json_safe:to_json_safe",
+}
 
 # adapter -> function that returns what it noted in this process, JSON-ready
 FACTS: dict[str, str] = {
