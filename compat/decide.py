@@ -8,7 +8,7 @@ from types import ModuleType
 
 from verl_compat.features import holds, holds_in_source
 from verl_compat.locate import source_file
-from verl_compat.records import Adapter, Provide, describe
+from verl_compat.records import Adapter, Lacks, Provide, Test, describe
 from verl_compat.switches import Switches
 from verl_compat.versions import Found, base_version, below_range, in_range
 
@@ -60,7 +60,8 @@ def decide(adapter: Adapter, switches: Switches, found: Lookup, module: ModuleTy
     if any(feature.holds is False for feature in features):
         no = next(feature.text for feature in features if feature.holds is False)
         return Decision("not-needed", f"not so: {no}", conditions=conditions)
-    if not inside and not adapter.needed:
+    if not inside and not any(isinstance(feature, (Lacks, Test)) for feature in adapter.needed):
+        # what a release still has says nothing of whether it still needs the repair
         return Decision("out-of-range", _outside(ranges), conditions=conditions)
     if any(feature.holds is None for feature in features):
         return Decision("pending", "the imported module will tell", conditions=conditions)

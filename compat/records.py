@@ -204,8 +204,8 @@ class Adapter:
         tested: exact version sets that the test matrix ran, each a mapping
             distribution -> version.
         needed: feature tests on the imported module, all must hold; the last word over
-            versions.  Empty: the version decides alone, and beyond the range the adapter
-            is never applied.
+            versions.  Beyond the range an adapter is applied only where a :class:`Lacks` or
+            :class:`Test` asks for it; with none of them the version decides alone.
         patches: applied together or not at all.
         consumers: modules that bind the patched module-level names early; they are
             back-filled where they still hold the original.

@@ -74,18 +74,6 @@ def gpt_oss_layout(*args: Any, **kwargs: Any) -> str | None:
     )
 
 
-def dynamic_context_parallel(engine: Any, *args: Any, **kwargs: Any) -> str | None:
-    """Dynamic CP, which no released megatron-core has."""
-    if not setting(engine.engine_config, "dynamic_context_parallel", False):
-        return None
-    return diagnosis(
-        "dynamic_context_parallel=True",
-        installed("verl", "megatron-core"),
-        "No released megatron-core up to 0.19.2 has the scheduler and the process groups for it; verl stops here.",
-        "Set engine.dynamic_context_parallel=False, or build megatron-core from its development branch.",
-    )
-
-
 def muon(engine: Any, *args: Any, **kwargs: Any) -> str | None:
     """Muon with the layer-wise distributed optimizer, which released cores do not fit."""
     config = getattr(engine, "optimizer_config", None)
@@ -123,6 +111,5 @@ warn_router_balancing = before("bridge_moe_router_balancing", router_balancing)
 warn_mtp_embedding = before("bridge_lt_0_4_mtp_embedding", mtp_embedding)
 warn_gated_delta_net = before("core_lt_0_18_gated_delta_net_packed", gated_delta_net)
 warn_gpt_oss_layout = before("bridge_0_4_gpt_oss_layout", gpt_oss_layout)
-warn_dynamic_context_parallel = before("verl_dynamic_context_parallel", dynamic_context_parallel)
 warn_muon = before("verl_muon_layer_wise", muon)
 warn_lora_on_dist_checkpoint = before("verl_lora_on_dist_checkpoint", lora_on_dist_checkpoint)

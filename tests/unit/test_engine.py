@@ -61,10 +61,11 @@ def test_versions_decide_by_base(world: World, version: str, outcome: str) -> No
     assert world.outcome("up_lt_0_5_new") == outcome
 
 
-def test_beyond_the_range_without_a_feature_test_nothing_is_done(world: World) -> None:
+@pytest.mark.parametrize("needed", [(), (Has("helper"),)])
+def test_beyond_the_range_nothing_is_done_unless_something_lacking_asks(world: World, needed: tuple[Has, ...]) -> None:
     world.package("up", version="0.5.0", leaf=LEAF)
     world.shims.new = 1
-    world.adapter("up_blind", Add("new", "world_shims:new"))
+    world.adapter("up_blind", Add("new", "world_shims:new"), needed=needed)
     assert not hasattr(leaf(), "new")
     assert world.outcome("up_blind") == "out-of-range"
 

@@ -117,8 +117,6 @@ ENGINE = """
 @pytest.mark.parametrize(
     ("settings", "method", "adapter"),
     [
-        ({"dynamic_context_parallel": True}, "_init_device_mesh", "verl_dynamic_context_parallel"),
-        ({"dynamic_context_parallel": False}, "_init_device_mesh", None),
         ({"use_dist_checkpointing": True}, "_build_megatron_module", "verl_lora_on_dist_checkpoint"),
         ({"use_dist_checkpointing": False}, "_build_megatron_module", None),
         ({"use_dist_checkpointing": True, "peft_cls": None}, "_build_megatron_module", None),
@@ -132,7 +130,7 @@ ENGINE = """
     ],
 )
 def test_engine_settings(stubs, said, settings, method, adapter):
-    """verl#6555, miles#2797, verl#7120."""
+    """miles#2797, verl#7120."""
     stubs.dist("verl", "0.9.1", workers__engine__megatron__transformer_impl=ENGINE)
     stubs.dist("megatron-core", "0.18.2")
     cls = stubs.load("verl.workers.engine.megatron.transformer_impl").MegatronEngine
