@@ -120,6 +120,7 @@ def test_verl_0_9_decides_by_the_missing_name(stubs, moe):
     home = moe("0.29.0", LAYER_GONE)
     stubs.dist("verl", "0.9.1")
     assert not hasattr(stubs.load(f"{home}.layer"), "FusedMoE")
+    assert stubs.outcome("vllm_ge_0_27_fused_moe_name") == "out-of-range"
 
 
 @pytest.mark.parametrize(("vllm", "outcome"), [("0.18.1", "applied"), ("0.20.2", "applied")])
