@@ -8,7 +8,7 @@ ADAPTER = Adapter(
     summary="verl's hand-kept list of conversion tasks goes through the plan cache, so it cannot go stale",
     target="verl.workers.engine.megatron.transformer_impl",
     applies={"verl": ">=0.9.0"},
-    tested=({"verl": "0.9.0"}, {"verl": "0.9.1"}),
+    tested=({"verl": "0.9.1"},),
     needed=(Has("MegatronEngine._mbridge_export_tasks"),),
     patches=(
         Wrap(

@@ -8,7 +8,7 @@ ADAPTER = Adapter(
     summary="says that NVFP4 QAT needs vLLM 0.12 or newer, instead of an AttributeError later",
     target="verl.utils.qat.vllm_patch",
     applies={"verl": ">=0.7.1,<0.10", "vllm": "<0.12"},
-    tested=({"verl": "0.9.1", "vllm": "0.11.2"},),
+    tested=(),
     needed=(),
     patches=(Check("verl_compat.shims.marlin_verl:too_old"),),
     why="vLLM before 0.12 has no compressed-tensors NVFP4 MoE method; verl's own patch fails with AttributeError",
