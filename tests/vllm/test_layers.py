@@ -215,6 +215,11 @@ def test_native_path_is_bit_identical_with_the_package(vllm: str) -> None:
             owner = layer.scheme if build is harness.compressed_linear else layer.quant_method
             owner.process_weights_after_loading(layer)
             done.append({name: tensor.clone() for name, tensor in marlin_reload.tensors(layer)})
+        for compressed in (False, True):
+            method, experts = harness.moe_layer(compressed, EXPERTS, HIDDEN, INTERMEDIATE, torch.bfloat16)
+            harness.send_moe(experts, *moe_data(0), compressed)
+            method.process_weights_after_loading(experts)
+            done.append({name: tensor.clone() for name, tensor in marlin_reload.tensors(experts)})
         return done
 
     def functions() -> list[Any]:
