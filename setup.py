@@ -12,29 +12,30 @@ from setuptools.command.editable_wheel import editable_wheel
 
 HERE = Path(__file__).parent
 PTH = "verl_compat.pth"
+# One line of ASCII, the standard library only.  RING is compiled when the bell rings, not at each start.
+LINE = (
+    "import os, sys; sys.meta_path.insert(0, type('VerlCompatDoorbell', (), {{'find_spec': "
+    "lambda bell, name, path=None, target=None: name.partition('.')[0] in {roots} and "
+    "(space := dict(bell=bell, name=name, path=path, target=target), exec({ring}, space)) "
+    "and space['spec'] or None}})()); "
+    # every process reports where reports are asked for, whatever it imports
+    "'VERL_COMPAT_REPORT_DIR' in os.environ and sys.meta_path[0].find_spec({first})\n"
+)
 
 
-def assigned(tree, name):
-    """The top-level statement that assigns ``name``."""
-    for node in tree.body:
-        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-        if isinstance(target, ast.Name) and target.id == name:
-            return node
-    raise LookupError(name)
+def targets():
+    """The index of ``adapters/__init__.py``, read without importing it."""
+    tree = ast.parse((HERE / "adapters" / "__init__.py").read_text(encoding="utf-8"))
+    (found,) = [node.value for node in tree.body if isinstance(node, ast.AnnAssign)]
+    return ast.literal_eval(found)
 
 
 def pth_line():
-    """``compat/_pth.py`` as the one line that ``site`` executes, with the roots of all targets."""
-    index = ast.parse((HERE / "adapters" / "__init__.py").read_text(encoding="utf-8"))
-    targets = ast.literal_eval(assigned(index, "TARGETS").value)
-    source = ast.parse((HERE / "compat" / "_pth.py").read_text(encoding="utf-8"))
-    roots = sorted({target.partition(".")[0] for target in targets})
-    assigned(source, "ROOTS").value = ast.parse(repr(roots), mode="eval").body
-    for node in ast.walk(source):
-        if ast.get_docstring(node) if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) else None:
-            node.body = node.body[1:]
-    # a namespace of its own: the line runs inside a function of site.py
-    return f"import sys; exec({ast.unparse(source)!r}, {{'__name__': {PTH!r}}})\n"
+    """What ``site`` executes: the doorbell, with the first words of all targets."""
+    roots = tuple(sorted({target.partition(".")[0] for target in targets()}))
+    ring = ast.parse((HERE / "compat" / "_ring.py").read_text(encoding="utf-8"))
+    del ring.body[0]  # the docstring
+    return LINE.format(roots=roots, ring=repr(ast.unparse(ring)), first=repr(roots[0]))
 
 
 class BuildWithPth(build_py):

@@ -1,6 +1,6 @@
 """The import finder.
 
-The ``.pth`` (see ``_pth.py``) fetches it when the first package that is watched is imported.  Only
+The ``.pth`` (see ``_ring.py``) fetches it when the first package that is watched is imported.  Only
 ``sys`` and ``os`` may be imported here; all else waits until a watched module is being imported.
 """
 
