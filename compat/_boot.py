@@ -80,7 +80,7 @@ def real_spec(fullname: str, path: "Any", target: "Any") -> "ModuleSpec | None":
     """Ask the other finders; ``importlib.util.find_spec`` would import the parents."""
     for finder in list(sys.meta_path):
         find = getattr(finder, "find_spec", None)
-        if find is None or isinstance(finder, Finder):
+        if find is None or is_ours(finder):
             continue
         spec: ModuleSpec | None = find(fullname, path, target)
         if spec is not None:
@@ -137,6 +137,11 @@ def start(name: str, path: "Sequence[str] | None", target: "ModuleType | None") 
     return found.find_spec(name, path, target) if found else None
 
 
-def doorbells() -> "list[Any]":
-    """What the ``.pth`` put on ``sys.meta_path`` and nothing has rung yet."""
-    return [found for found in sys.meta_path if type(found).__name__ == "VerlCompatDoorbell"]
+def is_ours(found: "Any") -> bool:
+    """The finder, or the doorbell that the ``.pth`` put on ``sys.meta_path`` and nothing has rung yet."""
+    return isinstance(found, Finder) or type(found).__name__ == "VerlCompatDoorbell"
+
+
+def active() -> bool:
+    """Whether the finder is in place, or waits for the first watched package."""
+    return any(is_ours(found) for found in sys.meta_path)

@@ -55,8 +55,7 @@ def activate_by_door() -> None:
 def revert() -> None:
     """Undo everything, newest first, and remove the finder."""
     STATE.reverted = True
-    bells = _boot.doorbells()
-    sys.meta_path[:] = [found for found in sys.meta_path if not isinstance(found, _boot.Finder) and found not in bells]
+    sys.meta_path[:] = [found for found in sys.meta_path if not _boot.is_ours(found)]
     for adapter_id in reversed(list(STATE.entries)):
         _withdraw(adapter_id, "disabled", "reverted")
     take_away()

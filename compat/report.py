@@ -92,7 +92,7 @@ def _status(predicted: bool) -> Status:
     versions = tuple(STATE.found(dist) for dist in upstreams())
     return Status(
         mode=STATE.switches.mode,
-        active=STATE.switches.mode != "off" and bool(finder or _boot.doorbells()),
+        active=STATE.switches.mode != "off" and _boot.active(),
         predicted=predicted,
         pid=os.getpid(),
         ppid=os.getppid(),

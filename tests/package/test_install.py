@@ -164,3 +164,11 @@ def test_missing_dependency_does_not_stop_an_import(built: Path, python: Path, t
     assert done.stdout.strip() == "1"
     assert "packaging" in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 2
+
+
+def test_looking_does_not_ring_the_bell(built: Path, python: Path) -> None:
+    """``status`` asks the finders where upstreams are; the process is active before and after."""
+    (wheel,) = built.glob("*.whl")
+    install(python, wheel)
+    code = "import verl_compat; print([verl_compat.status().active for _ in range(2)], verl_compat.revert(), "
+    assert probe(python, code + "verl_compat.status().active)") == "[True, True] None False"
