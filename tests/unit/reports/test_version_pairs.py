@@ -123,6 +123,17 @@ def test_told_once_where_two_targets_fail(stubs, said):
     assert pip_requirements(text) == {"megatron-core": "0.17.1", "megatron-bridge": "0.3.1"}
 
 
+def test_told_where_only_the_training_configuration_fails(stubs, said):
+    """`bridge_core_pair_training`: Bridge itself imports, verl asks for its training configuration later."""
+    stubs.dist("megatron-core", "0.16.1")
+    stubs.dist("megatron-bridge", "0.4.2", training__config="from megatron.training.config import TrainingConfig\n")
+    stubs.load("megatron.bridge")
+    with pytest.raises(ModuleNotFoundError):
+        stubs.load("megatron.bridge.training.config")
+    (text,) = said()
+    assert pip_requirements(text) == {"megatron-core": "0.17.1", "megatron-bridge": "0.3.1"}
+
+
 @pytest.mark.parametrize(
     ("bridge", "core", "verdict"),
     [
