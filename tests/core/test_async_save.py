@@ -89,12 +89,21 @@ def test_finalised_exactly_once(save, state, folder):
 
 
 @pytest.mark.usefixtures("gloo")
-def test_verl_0_8_drops_its_queue_and_the_save_is_finalised_all_the_same(save, state, folder):
-    """verl 0.8 calls AsyncCallsQueue(persistent=False).schedule_async_request(request) and keeps nothing."""
+def test_verl_0_8_drops_its_queue_and_the_save_is_finalised_all_the_same(stubs, state, folder):
+    """`verl_0_8_async_save_queue`: verl 0.8 calls AsyncCallsQueue(persistent=False).schedule_async_request(request)
+    and keeps nothing."""
     from megatron.core.dist_checkpointing.strategies.async_utils import AsyncCallsQueue
 
+    manager = "from verl.utils.megatron.dist_checkpointing import save_dist_checkpointing\n"
+    stubs.dist(
+        "verl",
+        "0.8.0",
+        utils__megatron__dist_checkpointing=VERL_SAVE,
+        utils__checkpoint__megatron_checkpoint_manager=manager,
+    )
+    save = stubs.load("verl.utils.checkpoint.megatron_checkpoint_manager").save_dist_checkpointing
     finalised: list[str] = []
-    request = keep_request(save, state, str(folder), async_save=True)
+    request = save(state, str(folder), async_save=True)
     request.add_finalize_fn(lambda: finalised.append("tracker"))
     AsyncCallsQueue(persistent=False).schedule_async_request(request)
     kept_calls().maybe_finalize_async_calls(blocking=True)
