@@ -13,6 +13,7 @@ from rich.text import Text
 from verl_compat.merge import Merged
 from verl_compat.records import Adapter
 from verl_compat.report import AdapterStatus, Status
+from verl_compat.terminal import console
 
 # outcomes that say "this does not concern you here"
 QUIET = ("not-needed", "out-of-range")
@@ -24,24 +25,24 @@ _STYLE = {
 
 def show_status(status: Status, everything: bool) -> None:
     """Versions and adapter outcomes of an environment."""
-    console = Console()
+    screen = console()
     versions = Table("distribution", "version", "read from", "folder", title="found")
     for what in status.versions:
         versions.add_row(what.dist, what.raw or "-", what.source, what.location or "-")
-    console.print(versions)
+    screen.print(versions)
     for note in status.notes:
-        console.print(Text(note))
+        screen.print(Text(note))
     shown = [a for a in status.adapters if everything or a.outcome not in QUIET]
-    _print_adapters(console, shown, "what would be applied here" if status.predicted else "this process")
+    _print_adapters(screen, shown, "what would be applied here" if status.predicted else "this process")
     hidden = len(status.adapters) - len(shown)
     if hidden:
-        console.print(f"{hidden} adapters do not concern this environment (--all shows them)")
-    console.print(f"mode: {status.mode}; " + ("active" if status.active else "not active in this interpreter"))
+        screen.print(f"{hidden} adapters do not concern this environment (--all shows them)")
+    screen.print(f"mode: {status.mode}; " + ("active" if status.active else "not active in this interpreter"))
 
 
 def show_merged(merged: Merged) -> None:
     """The reports of many processes."""
-    console = Console()
+    screen = console()
     processes = Table("host", "pid", "active", "command", title=f"{len(merged.processes)} processes")
     for process in merged.processes:
         processes.add_row(
@@ -50,29 +51,29 @@ def show_merged(merged: Merged) -> None:
             "yes" if process["active"] else "NO",
             Text(process["command"][:100]),
         )
-    console.print(processes)
+    screen.print(processes)
     outcomes = Table("adapter", "outcomes (processes)", title="adapters")
     for adapter, counts in merged.outcomes().items():
         if counts.keys() - set(QUIET):
             outcomes.add_row(adapter, ", ".join(f"{outcome}: {count}" for outcome, count in sorted(counts.items())))
-    console.print(outcomes)
+    screen.print(outcomes)
     for where, command in merged.silent.items():
-        console.print(Text(f"did not activate: {where} {command[:120]}", style="red"))
+        screen.print(Text(f"did not activate: {where} {command[:120]}", style="red"))
     for file, reason in merged.unreadable.items():
-        console.print(Text(f"unreadable: {file}: {reason}", style="yellow"))
+        screen.print(Text(f"unreadable: {file}: {reason}", style="yellow"))
 
 
 def show_adapter(adapter: Adapter, outcome: AdapterStatus, noted: Mapping[str, object]) -> None:
     """One adapter: its record, each condition with its value, and what it noted, by process."""
-    console = Console()
-    console.print(Text(f"{adapter.id}: {outcome.outcome} ({outcome.reason})", style=_STYLE.get(outcome.outcome, "")))
+    screen = console()
+    screen.print(Text(f"{adapter.id}: {outcome.outcome} ({outcome.reason})", style=_STYLE.get(outcome.outcome, "")))
     for label, text in _facts(adapter):
-        console.print(Text(f"  {label:<12} {text}"))
+        screen.print(Text(f"  {label:<12} {text}"))
     for condition in outcome.conditions:
         mark = {True: "yes", False: "no", None: "cannot be told before import"}[condition.holds]
-        console.print(Text(f"  condition    {condition.text}: {mark} ({condition.value})"))
+        screen.print(Text(f"  condition    {condition.text}: {mark} ({condition.value})"))
     for process, what in noted.items():
-        console.print(Text(f"  noted by     {process}\n{json.dumps(what, indent=2)}"))
+        screen.print(Text(f"  noted by     {process}\n{json.dumps(what, indent=2)}"))
 
 
 def show_list(adapters: Iterable[Adapter]) -> None:
@@ -80,7 +81,7 @@ def show_list(adapters: Iterable[Adapter]) -> None:
     table = Table("id", "kind", "applies to", "what it does")
     for adapter in adapters:
         table.add_row(adapter.id, adapter.kind, ranges(adapter), adapter.summary)
-    Console().print(table)
+    console().print(table)
 
 
 def ranges(adapter: Adapter) -> str:
@@ -123,8 +124,8 @@ def _facts(adapter: Adapter) -> list[tuple[str, str]]:
     ]
 
 
-def _print_adapters(console: Console, adapters: list[AdapterStatus], title: str) -> None:
+def _print_adapters(screen: Console, adapters: list[AdapterStatus], title: str) -> None:
     table = Table("adapter", "outcome", "reason", title=title)
     for adapter in adapters:
         table.add_row(adapter.id, Text(adapter.outcome, style=_STYLE.get(adapter.outcome, "")), adapter.reason)
-    console.print(table)
+    screen.print(table)

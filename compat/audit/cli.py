@@ -76,7 +76,7 @@ def _named(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _set(args: argparse.Namespace) -> int:
-    from rich.console import Console
+    from verl_compat.terminal import console
 
     from . import baseline, report
     from .audit import audit
@@ -95,7 +95,7 @@ def _set(args: argparse.Namespace) -> int:
     elif args.markdown:
         print(report.to_markdown(results), end="")
     else:
-        report.show(results, Console(), args.all)
+        report.show(results, console(), args.all)
     return FINDINGS if any(result.left for result in results) and args.write_baseline is None else CLEAN
 
 
@@ -132,6 +132,8 @@ def _matrix(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
+    from verl_compat.terminal import console
+
     from . import matrix, report
     from .audit import subject_of, subjects, upstream_of
     from .sources import given
@@ -161,7 +163,7 @@ def _matrix(args: argparse.Namespace) -> int:
     elif args.markdown:
         print(report.matrix_markdown(cells), end="")
     else:
-        report.show_matrix(cells, Console())
+        report.show_matrix(cells, console())
     return FINDINGS if any(cell.left for cell in cells) else CLEAN
 
 
