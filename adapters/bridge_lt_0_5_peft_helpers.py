@@ -30,4 +30,5 @@ ADAPTER = Adapter(
         "https://github.com/verl-project/verl/pull/6335",
     ),
     retire_when={"megatron-bridge": ">=0.5"},
+    reports=("verl#6682",),
 )

@@ -38,4 +38,5 @@ ADAPTER = Adapter(
         "https://github.com/NovaSky-AI/SkyRL/pull/1345",
     ),
     keep="no Bridge release keeps its plan between exports",
+    reports=("verl#7348", "SkyRL#1345"),
 )

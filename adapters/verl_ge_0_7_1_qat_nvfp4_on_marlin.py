@@ -55,4 +55,5 @@ ADAPTER = Adapter(
         "https://github.com/vllm-project/vllm/releases/tag/v0.23.0",
     ),
     keep="no verl release runs vLLM's own conversion again",
+    reports=("vllm#23140",),
 )  # fmt: skip
