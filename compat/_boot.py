@@ -133,7 +133,7 @@ def start(name: str, path: "Sequence[str] | None", target: "ModuleType | None") 
     """
     found = install()
     if os.environ.get("VERL_COMPAT_REPORT_DIR"):
-        hook("report_start")
+        hook("write_report")
     return found.find_spec(name, path, target) if found else None
 
 

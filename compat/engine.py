@@ -117,11 +117,6 @@ def provide(name: str) -> ModuleSpec | None:
     return None
 
 
-def report_start() -> None:
-    """A first report of a process that was asked for reports."""
-    write_report()
-
-
 def version_texts() -> Mapping[str, str]:
     """The version text of each upstream that is here."""
     found = {dist: STATE.found(dist) for dist in upstreams()}

@@ -14,14 +14,6 @@ MAX_SOURCE = 5 * 2**20
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages", "3rdparty"})
 
 
-@dataclass(frozen=True)
-class Unread:
-    """A source file that could not be used, and why."""
-
-    file: str
-    reason: str
-
-
 class UnreadableError(Exception):
     """A source file cannot be used; the text says why."""
 
