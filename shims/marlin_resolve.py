@@ -130,9 +130,13 @@ def first(*names: str) -> list[Any]:
     return found
 
 
+# The method of an MoE layer that gives them, newest name first; renamed in vLLM 0.22.
+ROUTING_TABLES = ("_expert_routing_tables", "_maybe_init_expert_routing_tables")
+
+
 def routing_tables(layer: Any) -> Any:
-    """Expert routing tables of an MoE layer: the method was renamed in vLLM 0.22."""
-    for name in ("_expert_routing_tables", "_maybe_init_expert_routing_tables"):
+    """Expert routing tables of an MoE layer of any release; None for a layer that has none."""
+    for name in ROUTING_TABLES:
         method = getattr(layer, name, None)
         if method is not None:
             return method()

@@ -10,6 +10,8 @@ One process per release.  Prints one markdown row per case:
 * error of the output against a bf16 matrix product with the dequantised checkpoint weight,
   for vLLM's own first load and for ours, after each of three reloads with new weights;
 * whether any tensor address changed; an all-zero expert; a CUDA graph replayed after reload;
+* how often the host waits for the GPU (CUDA's synchronisation warnings) in vLLM's own first load,
+  in ours and in a reload, which also reads the flags of all layers once;
 * time of one reload relative to vLLM's own first load of the same layer, medians, paired.
 """
 
@@ -21,6 +23,8 @@ import inspect
 import statistics
 import sys
 import types
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +50,8 @@ package()
 import harness  # noqa: E402
 import partial  # noqa: E402
 
-from verl_compat.shims import marlin_install, marlin_reload  # noqa: E402
+from verl_compat.shims import marlin_guard, marlin_install, marlin_reload  # noqa: E402
+from verl_compat.shims.marlin_resolve import need  # noqa: E402
 
 DEVICE = torch.device("cuda")
 
@@ -62,8 +67,18 @@ def start(root: Path, version: str) -> None:
     major, minor = torch.cuda.get_device_capability()
     finder = partial.load(root, version, capability=major * 10 + minor, compute_units=lambda *_: units)
     finder.given["vllm.triton_utils"] = {"HAS_TRITON": True, "triton": triton, "tl": triton.language}
+    finder.given["vllm.utils.torch_utils"] = {"direct_register_custom_op": register_operator}
     finder.given["vllm.model_executor.layers.fused_moe.utils"] = {"_resize_cache": resize_cache}
     importlib.import_module(f"{harness.QUANT}.modelopt")
+
+
+_library = torch.library.Library("vllm", "FRAGMENT")
+
+
+def register_operator(op_name: str, op_func: Callable[..., Any], mutates_args: Any = (), **_: Any) -> None:
+    """An operator of vLLM's own namespace, for CUDA (0.33 calls its matrix product through one)."""
+    _library.define(op_name + torch.library.infer_schema(op_func, mutates_args=list(mutates_args or ())))
+    _library.impl(op_name, op_func, "CUDA")
 
 
 def resize_cache(x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
@@ -211,13 +226,41 @@ def addresses(layer: Any) -> dict[str, int]:
     return {name: tensor.data_ptr() for name, tensor in marlin_reload.tensors(layer)}
 
 
-def native_error(case: Any) -> float:
-    """vLLM without us: first load only (the classes are not wrapped yet)."""
+def waits(action: Callable[[], Any]) -> int:
+    """How often the host waited for the GPU."""
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            action()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchroniz" in str(warning.message) for warning in seen)
+
+
+def native(case: Any) -> tuple[float, int]:
+    """vLLM without us, first load only (the classes are not wrapped yet): error, host waits."""
     method, layer = case.make()
     data, x = case.data(0), case.inputs()
     case.send(layer, data)
-    convert(method, layer)
-    return rank_relative_error(case.forward(method, layer, x), case.reference(x, data))
+    count = waits(lambda: convert(method, layer))
+    return rank_relative_error(case.forward(method, layer, x), case.reference(x, data)), count
+
+
+def our_waits(case: Any) -> tuple[int, int]:
+    """Host waits of our first load, and of a reload with the flags read at its end."""
+    method, layer = case.make()
+    case.send(layer, case.data(0))
+    first = waits(lambda: convert(method, layer))
+    marlin_install.prepare_model(layer, DEVICE)
+    case.send(layer, case.data(1))
+
+    def again() -> None:
+        convert(method, layer)
+        marlin_guard.report()
+
+    return first, waits(again)
 
 
 def ours(case: Any) -> dict[str, Any]:
@@ -306,25 +349,28 @@ def main() -> None:
         for n, k, bias in ((4096, 4096, False), (3072, 2048, True))
     ]
     cases += [Moe(compressed, 16, 2048, 768, dead) for compressed in (False, True) for dead in (False, True)]
-    natives = [native_error(case) for case in cases]
+    natives = [native(case) for case in cases]
+    marlin_guard.needs_normalising(need("nvfp4_marlin_process_scales"))  # once a process, on the CPU
     marlin_install.install_modelopt()
     marlin_install.install_compressed_tensors()
     head = [
         "| vLLM | case | vLLM's own error | ours, first load | ours, 3 reloads (max) | graph replay | finite "
-        "| addresses | reload / vLLM's load |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| addresses | host waits: vLLM, ours first, reload | reload / vLLM's load |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     rows, good = [], True
-    for case, native in zip(cases, natives, strict=True):
+    for case, (own_error, own_waits) in zip(cases, natives, strict=True):
         found = ours(case)
+        first_waits, again_waits = our_waits(case)
         ratio, first = reload_ratio(case)
         later = max(found["errors"][1:])
-        good &= found["finite"] and not found["moved"] and later < 1.5 * native + 1e-3
+        good &= found["finite"] and not found["moved"] and later < 1.5 * own_error + 1e-3
+        good &= max(first_waits, again_waits) <= own_waits + 1
         graph = "not captured" if found["graph"] is None else f"{found['graph']:.2e}"
         rows.append(
-            f"| {options.vllm} | {case.title} | {native:.2e} | {found['errors'][0]:.2e} | {later:.2e} | {graph} "
+            f"| {options.vllm} | {case.title} | {own_error:.2e} | {found['errors'][0]:.2e} | {later:.2e} | {graph} "
             f"| {'yes' if found['finite'] else 'NO'} | {'CHANGED' if found['moved'] else 'unchanged'} "
-            f"| {ratio:.2f} (of {first:.2f} ms) |"
+            f"| {own_waits}, {first_waits}, {again_waits} | {ratio:.2f} (of {first:.2f} ms) |"
         )
         print(rows[-1], flush=True)
     table = "\n".join([*head, *rows]) + "\n"
