@@ -1,20 +1,25 @@
 """What the export-plan cache saves and costs, on CPU ranks over gloo.
 
     python benchmarks/plan_cache.py exports --ranks 2 --layers 4 20 80 200
-    python benchmarks/plan_cache.py fingerprint --parameters 1000 10000 100000
+    python benchmarks/plan_cache.py fingerprint --ranks 1 --parameters 1000 10000 100000
+    python benchmarks/plan_cache.py fingerprint --ranks 2 --parameters 1000 10000 100000
 
 ``exports``: one tiny Qwen3 over N pipeline ranks; in each round, in random order, Bridge alone
 (fresh plan), the cache, and tasks passed by hand (as verl 0.9, ``conversion_tasks=``), the latter
 two also without adapter merging, where passing by hand needs no object collective either.
-Medians, and ratios within the same run.  ``fingerprint``: cost of the check before each reuse
-against Bridge's planning of the same model in one process (PP=1: no collective), processor time.
+Medians, and the median of the ratios within each round with the middle half of them.
+
+``fingerprint``: cost of the check before each reuse (processor time, slowest rank) against what
+it saves: an export with a fresh plan less the same export with tasks passed by hand.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -22,7 +27,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 HERE = Path(__file__).resolve()
@@ -38,7 +42,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=11)
     options = parser.parse_args()
     os.environ.update(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
-    if "RANK" in os.environ or options.what == "fingerprint":
+    if "RANK" in os.environ or (options.what == "fingerprint" and options.ranks == 1):
         work(options)
         return
     command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone"]
@@ -54,7 +58,7 @@ def work(options: argparse.Namespace) -> None:
 
     import verl_compat.auto  # noqa: F401
 
-    if options.what == "exports":
+    if "RANK" in os.environ:
         dist.init_process_group("gloo")
     else:
         init_single_process()
@@ -85,9 +89,8 @@ def cpu_ms(action: Callable[[], Any]) -> float:
 def exports(options: argparse.Namespace) -> None:
     """One table row per number of layers."""
     import torch.distributed as dist
-    from megatron.core import parallel_state as mpu
 
-    mpu.initialize_model_parallel(pipeline_model_parallel_size=dist.get_world_size())
+    pipeline()
     if dist.get_rank() == 0:
         print(f"\nPP={dist.get_world_size()}, median ms of {options.rounds} rounds\n")
         print(
@@ -98,58 +101,78 @@ def exports(options: argparse.Namespace) -> None:
         row(layers, options.rounds)
 
 
-def row(layers: int, rounds: int) -> None:
+def pipeline() -> int:
+    """Make all ranks one pipeline, if model parallelism is not initialised; how many ranks."""
+    import torch.distributed as dist
+    from megatron.core import parallel_state as mpu
+
+    if not mpu.model_parallel_is_initialized():
+        mpu.initialize_model_parallel(pipeline_model_parallel_size=dist.get_world_size())
+    return dist.get_world_size()
+
+
+def prepare(layers: int, **sizes: int) -> tuple[Any, Any]:
+    """A bridge on a written checkpoint of tiny Qwen3, and the model over all ranks as one pipeline."""
     import torch
     import torch.distributed as dist
 
     from support import tiny
-    from support.plan import bridge_alone
-    from verl_compat import plan_cache
 
     folder = [tempfile.mkdtemp(prefix="plan-bench-") if dist.get_rank() == 0 else ""]
     dist.broadcast_object_list(folder)
     if dist.get_rank() == 0:
-        tiny.write_tiny_checkpoint(folder[0], num_hidden_layers=layers)
+        atexit.register(shutil.rmtree, folder[0])  # planning reads its list of tensors
+        tiny.write_tiny_checkpoint(folder[0], num_hidden_layers=layers, **sizes)
     dist.barrier()
-    size = dist.get_world_size()
-    bridge, provider = tiny.build_provider(folder[0], pipeline_model_parallel_size=size, pipeline_dtype=torch.float32)
-    model = tiny.build_model(provider)
+    ranks = pipeline()
+    parallel = {"pipeline_model_parallel_size": ranks, "pipeline_dtype": torch.float32} if ranks > 1 else {}
+    bridge, provider = tiny.build_provider(folder[0], **parallel)
+    return bridge, tiny.build_model(provider)
+
+
+def export(bridge: Any, model: Any, **kwargs: Any) -> int:
+    """Run one export to its end; number of tensors."""
+    return sum(1 for _ in bridge.export_hf_weights(model, show_progress=False, **kwargs))
+
+
+def export_alone(bridge: Any, model: Any, **kwargs: Any) -> int:
+    """The same without the cache."""
+    from support.plan import bridge_alone
+
+    with bridge_alone():
+        return export(bridge, model, **kwargs)
+
+
+def row(layers: int, rounds: int) -> None:
+    import torch.distributed as dist
+
+    from verl_compat import plan_cache
+
+    bridge, model = prepare(layers)
     tasks = bridge.get_conversion_tasks(model)
-    count = [0]
-
-    def run(alone: bool, **kwargs: Any) -> Callable[[], None]:
-        def once() -> None:
-            stream = bridge.export_hf_weights(model, show_progress=False, **kwargs)
-            count[0] = sum(1 for _ in stream)
-
-        def patched() -> None:
-            with bridge_alone():
-                once()
-
-        return patched if alone else once
-
-    cases = {
-        "alone": run(True),
-        "hand": run(True, conversion_tasks=tasks),
-        "cache": run(False),
-        "hand, not merged": run(True, conversion_tasks=tasks, merge_adapter_weights=False),
-        "cache, not merged": run(False, merge_adapter_weights=False),
+    count = export(bridge, model)
+    cases: dict[str, Callable[[], int]] = {
+        "alone": lambda: export_alone(bridge, model),
+        "hand": lambda: export_alone(bridge, model, conversion_tasks=tasks),
+        "cache": lambda: export(bridge, model),
+        "hand, not merged": lambda: export_alone(bridge, model, conversion_tasks=tasks, merge_adapter_weights=False),
+        "cache, not merged": lambda: export(bridge, model, merge_adapter_weights=False),
     }
     times: dict[str, list[float]] = {name: [] for name in cases}
     order = random.Random(layers)
-    for turn in range(rounds + 2):
+    for turn in range(rounds + 1):
         names = list(cases)
         order.shuffle(names)  # the same on all ranks
         for name in names:
             elapsed = timed(cases[name])
-            if turn >= 2:  # the first uses fill the caches of mappings
+            if turn:  # the first uses fill the caches of mappings
                 times[name].append(elapsed)
-    middle = {name: statistics.median(values) for name, values in times.items()}
     if dist.get_rank() == 0:
+        middle = {name: statistics.median(values) for name, values in times.items()}
         print(
-            f"| {layers} | {count[0]} | {middle['alone']:.0f} | {middle['hand']:.1f} | {middle['cache']:.1f} | "
-            f"{middle['alone'] / middle['cache']:.1f} | {middle['cache'] / middle['hand']:.3f} | "
-            f"{middle['cache, not merged'] / middle['hand, not merged']:.3f} |",
+            f"| {layers} | {count} | {middle['alone']:.0f} | {middle['hand']:.1f} | {middle['cache']:.1f} | "
+            f"{ratios(times['alone'], times['cache'])} | {ratios(times['cache'], times['hand'])} | "
+            f"{ratios(times['cache, not merged'], times['hand, not merged'])} |",
             flush=True,
         )
         stats = plan_cache.stats()
@@ -158,54 +181,59 @@ def row(layers: int, rounds: int) -> None:
     plan_cache.reset_stats()
 
 
+def ratios(above: list[float], below: list[float]) -> str:
+    """Median of the ratios of the rounds, and in brackets their quartiles."""
+    low, middle, high = statistics.quantiles([a / b for a, b in zip(above, below, strict=True)], n=4)
+    return f"{middle:.3f} ({low:.3f}-{high:.3f})" if middle < 2 else f"{middle:.1f} ({low:.1f}-{high:.1f})"
+
+
 def fingerprints(options: argparse.Namespace) -> None:
     """One table row per number of parameters."""
-    from megatron.bridge import AutoBridge
-    from transformers import Qwen3Config
+    import torch.distributed as dist
 
-    from support import tiny
-
-    print("\n| parameters | modules | Bridge's planning, ms | check, ms | check/planning | check per parameter, us |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    ranks = pipeline()
+    if dist.get_rank() == 0:
+        print(
+            "\n| ranks | parameters | modules of a rank | planning, ms | check, ms | check/planning | us per module |"
+        )
+        print("| --- | --- | --- | --- | --- | --- | --- |")
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
     for wanted in options.parameters:
-        config = Qwen3Config(
-            vocab_size=32, head_dim=8, num_hidden_layers=max(1, (wanted - 3) // 8), tie_word_embeddings=False,
-            architectures=["Qwen3ForCausalLM"], **sizes,
-        )  # fmt: skip
-        bridge = AutoBridge.from_hf_config(config)
-        provider = tiny.configure_for_cpu(bridge.to_megatron_provider(load_weights=False), kv_channels=8)
-        provider.finalize()
-        model = tiny.build_model(provider)
-        planning, cost = planning_and_check(bridge, model, config, options.rounds)
-        count = sum(1 for _ in model[0].parameters())
-        print(
-            f"| {count} | {sum(1 for _ in model[0].modules())} | {planning:.0f} | {cost:.2f} | {cost / planning:.2%} | "
-            f"{cost * 1000 / count:.2f} |",
-            flush=True,
-        )
+        layers = max(1, (wanted - 3) // 8 // ranks) * ranks
+        bridge, model = prepare(layers, vocab_size=32, head_dim=8, **sizes)
+        planning, cost, count = planning_and_check(bridge, model, options.rounds)
+        modules = sum(1 for _ in model[0].modules())
+        if dist.get_rank() == 0:
+            print(
+                f"| {ranks} | {count} | {modules} | {planning:.0f} | {cost:.2f} | {cost / planning:.2%} | "
+                f"{cost * 1000 / modules:.2f} |",
+                flush=True,
+            )
 
 
-def planning_and_check(bridge: Any, model: Any, config: Any, rounds: int) -> tuple[float, float]:
-    """Milliseconds of one planning, and median of the check of its record."""
+def planning_and_check(bridge: Any, model: Any, rounds: int) -> tuple[float, float, int]:
+    """Median milliseconds of what a plan costs and of the check, on the slowest rank; number of tasks."""
+    import torch
+    import torch.distributed as dist
+
     from verl_compat.shims import plan_fingerprint
 
-    pretrained = checkpoint_like(config, bridge._model_bridge.build_conversion_tasks(config, model))
-    planning = cpu_ms(lambda: bridge._model_bridge.build_conversion_tasks(pretrained, model))
+    tasks = bridge.get_conversion_tasks(model)
+    by_hand = {"conversion_tasks": tasks, "merge_adapter_weights": False}
+    export_alone(bridge, model, **by_hand)  # fills the caches of mappings
+    planning = [
+        timed(lambda: export_alone(bridge, model)) - timed(lambda: export_alone(bridge, model, **by_hand))
+        for _ in range(rounds)
+    ]
     record = plan_fingerprint.take(model, bridge.hf_pretrained, ())
 
     def check() -> None:
         assert plan_fingerprint.difference(record, model, bridge.hf_pretrained, ()) is None
 
-    return planning, statistics.median(cpu_ms(check) for _ in range(rounds))
-
-
-def checkpoint_like(config: Any, tasks: list[Any]) -> Any:
-    """What planning reads of a checkpoint: its configuration and the list of its tensor names."""
-    names = [task.mapping.hf_param for task in tasks]
-    keys = [key for name in names for key in ([name] if isinstance(name, str) else name.values())]
-    source = SimpleNamespace(get_all_keys=lambda: keys)
-    return SimpleNamespace(config=config, state=SimpleNamespace(source=source))
+    costs = [cpu_ms(check) for _ in range(rounds + 10)]
+    slowest = torch.tensor([statistics.median(planning), statistics.median(costs)])
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    return float(slowest[0]), float(slowest[1]), len(tasks)
 
 
 if __name__ == "__main__":

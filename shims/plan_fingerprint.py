@@ -22,7 +22,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import chain, compress, repeat
 from typing import Any
 
 _SCALARS = (bool, int, str, type(None))
@@ -167,32 +167,53 @@ def _surroundings(configs: Iterable[Any], adapters: list[Any], pretrained: Any, 
     }
 
 
-def _structure(modules: list[Any]) -> Iterator[tuple[str, Iterable[Any]]]:
-    """Streams that together say which module holds what under which name.
+_TABLES = ("_modules", "_parameters", "_buffers")
 
-    Equal streams of the same modules mean an equal tree: each module's children, parameters and
-    buffers are compared by number, name and identity, so no traversal is needed to check.
-    Nearly all of it runs in C, some dozen nanoseconds per item; most tables are empty.
+
+class _State:
+    """The model as it is now, from its distinct modules and tensors, read table by table.
+
+    Nearly all of it runs in C, some dozen nanoseconds per item; most tables are empty and
+    are looked at once.
     """
-    states = list(map(vars, modules))
-    for table in ("_modules", "_parameters", "_buffers"):
-        tables = list(map(operator.itemgetter(table), states))
-        filled = list(filter(None, tables))
-        yield "structure", map(len, tables)
-        yield "structure", chain.from_iterable(filled)
-        yield "modules or parameters", map(id, chain.from_iterable(map(dict.values, filled)))
-        if table == "_buffers":
-            owners = compress(states, tables)
-            yield "structure", [len(state["_non_persistent_buffers_set"]) for state in owners]
-    yield "structure", [state["layer_number"] for state in states if "layer_number" in state]
-    yield "configuration objects", [id(state["config"]) if "config" in state else 0 for state in states]
-    yield "module classes", map(type, modules)
 
+    def __init__(self, modules: list[Any], tensors: list[Any]) -> None:
+        self._modules, self._tensors = modules, tensors
+        self._states = list(map(vars, modules))
+        self._tables = [list(map(operator.itemgetter(name), self._states)) for name in _TABLES]
+        self._filled = [list(filter(None, tables)) for tables in self._tables]
 
-def _specs(tensors: list[Any]) -> Iterator[tuple[str, Iterable[Any]]]:
-    yield "tensor classes", map(type, tensors)
-    yield "shapes", map(operator.attrgetter("shape"), tensors)
-    yield "dtypes", map(operator.attrgetter("dtype"), tensors)
+    def values(self) -> Iterator[tuple[str, list[Any]]]:
+        """What is compared by value: names and numbers of things on each module, classes, shapes, dtypes.
+
+        With the same objects in the same order (:meth:`slots`) they mean an equal tree, so no
+        traversal is needed to check.
+        """
+        states = self._states
+        for tables, filled in zip(self._tables, self._filled, strict=True):
+            yield "structure", list(compress(range(len(tables)), tables))
+            yield "structure", list(map(len, filled))
+            yield "structure", list(chain.from_iterable(filled))
+        owners = compress(states, self._tables[_TABLES.index("_buffers")])
+        yield "structure", [frozenset(state["_non_persistent_buffers_set"]) for state in owners]
+        yield "structure", [state["layer_number"] for state in states if "layer_number" in state]
+        yield "module classes", list(map(type, self._modules))
+        yield "tensor classes", list(map(type, self._tensors))
+        yield "shapes", list(map(operator.attrgetter("shape"), self._tensors))
+        yield "dtypes", list(map(operator.attrgetter("dtype"), self._tensors))
+
+    def configs(self) -> list[Any]:
+        """The ``config`` of each module that has one, else None."""
+        return list(map(dict.get, self._states, repeat("config")))
+
+    def slots(self) -> Iterator[tuple[str, Iterable[Any]]]:
+        """What is compared by identity: the objects that hang on the modules, None included.
+
+        Not by ``id()``: making the numbers costs ten times as much as comparing the objects.
+        """
+        for filled in self._filled:
+            yield "modules or parameters", chain.from_iterable(map(dict.values, filled))
+        yield "configuration objects", self.configs()
 
 
 References = list[Callable[[], Any]]
@@ -200,7 +221,11 @@ References = list[Callable[[], Any]]
 
 @dataclass
 class Fingerprint:
-    """Record of what a plan was made for; see :func:`take` and :func:`difference`."""
+    """Record of what a plan was made for; see :func:`take` and :func:`difference`.
+
+    ``modules``, ``tensors`` and ``configs`` are the distinct objects; ``slots`` pick out of these
+    lists, one after the other and a None, what hangs where.
+    """
 
     watch: Watch
     chunks: list[int]
@@ -208,7 +233,8 @@ class Fingerprint:
     tensors: References
     configs: References
     adapters: References
-    streams: list[list[Any]]
+    slots: list[Callable[[list[Any]], tuple[Any, ...]]]
+    values: list[list[Any]]
     surroundings: dict[str, Any]
     groups: list[Any]
     pretrained: Callable[[], Any]
@@ -226,8 +252,10 @@ def take(chunks: Sequence[Any], pretrained: Any, extra: tuple[Any, ...], watch: 
     """
     found = walk(chunks)
     watch = watch or Watch()
-    configs = list({id(c): c for c in (vars(module).get("config") for module in found.modules)}.values())
-    configs = [config for config in configs if config is not None]
+    tensors = _distinct(found.tensors)
+    state = _State(found.modules, tensors)
+    configs = [config for config in _distinct(state.configs()) if config is not None]
+    place = {id(thing): index for index, thing in enumerate(chain(found.modules, tensors, configs))}
 
     def weak(targets: Iterable[Any]) -> References:
         return [watch.reference(target) for target in targets]
@@ -236,14 +264,23 @@ def take(chunks: Sequence[Any], pretrained: Any, extra: tuple[Any, ...], watch: 
         watch=watch,
         chunks=list(map(id, chunks)),
         modules=weak(found.modules),
-        tensors=weak(found.tensors),
+        tensors=weak(tensors),
         configs=weak(configs),
         adapters=weak(found.adapters),
-        streams=[list(values) for _, values in chain(_structure(found.modules), _specs(found.tensors))],
+        slots=[_picker(place.get(id(thing), -1) for thing in things) for _, things in state.slots()],
+        values=[values for _, values in state.values()],
         surroundings=_surroundings(configs, found.adapters, pretrained, extra),
         groups=process_groups(chunks),
         pretrained=watch.reference(pretrained),
     )
+
+
+def _picker(positions: Iterable[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    return operator.itemgetter(*positions, -1, -1)  # of fewer than two positions it would give no tuple
+
+
+def _distinct(things: Iterable[Any]) -> list[Any]:
+    return list({id(thing): thing for thing in things}.values())
 
 
 def difference(old: Fingerprint, chunks: Sequence[Any], pretrained: Any, extra: tuple[Any, ...]) -> str | None:
@@ -261,13 +298,14 @@ def difference(old: Fingerprint, chunks: Sequence[Any], pretrained: Any, extra: 
         [reference() for reference in references]
         for references in (old.modules, old.tensors, old.configs, old.adapters)
     )
-    for (name, values), recorded in zip(chain(_structure(modules), _specs(tensors)), old.streams, strict=False):
-        if not _same(values, recorded):
+    state = _State(modules, tensors)
+    # Values before slots: with equal numbers of things on each module the slots line up.
+    for (name, values), recorded in zip(state.values(), old.values, strict=True):
+        if values != recorded:
+            return name
+    objects = [*modules, *tensors, *configs, None]
+    for (name, things), pick in zip(state.slots(), old.slots, strict=True):
+        if not all(map(operator.is_, things, pick(objects))):
             return name
     now = _surroundings(configs, adapters, pretrained, extra)
     return next((name for name, value in old.surroundings.items() if now[name] != value), None)
-
-
-def _same(values: Iterable[Any], recorded: list[Any]) -> bool:
-    """Equal item by item, and as many."""
-    return list(values) == recorded
