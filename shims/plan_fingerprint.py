@@ -204,7 +204,8 @@ class _State:
 
     def configs(self) -> list[Any]:
         """The ``config`` of each module that has one, else None."""
-        return list(map(dict.get, self._states, repeat("config")))
+        get: Callable[..., Any] = dict.get
+        return list(map(get, self._states, repeat("config")))
 
     def slots(self) -> Iterator[tuple[str, Iterable[Any]]]:
         """What is compared by identity: the objects that hang on the modules, None included.
