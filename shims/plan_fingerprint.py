@@ -22,8 +22,10 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress, repeat
+from itertools import chain
 from typing import Any
+
+from verl_compat.shims.plan_state import BLOCK, State, tensors_of, walk
 
 _SCALARS = (bool, int, str, type(None))
 _GROUP_FIELDS = ("pp", "tp", "ep", "expt_tp")
@@ -70,54 +72,11 @@ class Watch:
             self.reference(target)
 
 
-@dataclass
-class Walk:
-    """A model's modules, breadth first, each once, with what hangs on them.
-
-    Attributes:
-        modules: the modules, the chunks first.
-        tensors: parameters and buffers that are not None.
-        adapters: modules registered under the name ``adapter`` (LoRA and its kin).
-    """
-
-    modules: list[Any]
-    tensors: list[Any]
-    adapters: list[Any]
-
-
-def walk(chunks: Sequence[Any]) -> Walk:
-    """Visit all modules below ``chunks`` (one chunk per virtual pipeline stage)."""
-    modules, adapters = list(chunks), []
-    seen = {id(None), *map(id, modules)}
-    for module in modules:
-        children = vars(module)["_modules"]
-        new = {id(child): child for child in children.values() if id(child) not in seen}
-        seen.update(new)
-        modules.extend(new.values())
-        if children.get("adapter") is not None:
-            adapters.append(children["adapter"])
-    tables = [vars(module)[name] for name in ("_parameters", "_buffers") for module in modules]
-    tensors = [tensor for table in tables for tensor in table.values() if tensor is not None]
-    return Walk(modules, tensors, adapters)
-
-
 def _adapter_facts(adapters: Iterable[Any]) -> list[tuple[Any, ...]]:
     """What adapter tasks copy from their modules, besides the weights."""
     names = ("alpha", "dim", "input_is_parallel", "base_linear_is_parallel")
     owners = [owner for adapter in adapters for owner in (adapter, *vars(adapter)["_modules"].values())]
     return [tuple(vars(owner).get(name) for name in names) for owner in owners if owner is not None]
-
-
-def quantised(found: Walk) -> bool:
-    """True when a parameter or buffer is of a tensor class that holds packed or scaled data.
-
-    Plain tensors, parameters and DTensors are not; Transformer Engine's quantised tensors,
-    ModelOpt's and torchao's wrappers are: what a task takes from them is not static.
-    """
-    plain = {"Tensor", "Parameter", "Buffer", "DTensor", "UninitializedParameter", "UninitializedBuffer"}
-    return any(
-        cls.__name__ not in plain or not cls.__module__.startswith("torch") for cls in set(map(type, found.tensors))
-    )
 
 
 def _scalars(owner: Any, depth: int = 1) -> dict[str, Any]:
@@ -167,66 +126,40 @@ def _surroundings(configs: Iterable[Any], adapters: list[Any], pretrained: Any, 
     }
 
 
-_TABLES = ("_modules", "_parameters", "_buffers")
+References = list[Callable[[], Any]]
+Picker = Callable[[list[Any]], tuple[Any, ...]]
 
 
-class _State:
-    """The model as it is now, from its distinct modules and tensors, read table by table.
+@dataclass(frozen=True)
+class _Block:
+    """What was recorded of neighbouring modules.
 
-    Nearly all of it runs in C, some dozen nanoseconds per item; most tables are empty and
-    are looked at once.
+    Attributes:
+        modules, tensors: their part of the fingerprint's lists.
+        values: of :meth:`~verl_compat.shims.plan_state.State.values`.
+        slots: pick what hangs on them out of all modules, tensors, configurations and a None.
     """
 
-    def __init__(self, modules: list[Any], tensors: list[Any]) -> None:
-        self._modules, self._tensors = modules, tensors
-        self._states = list(map(vars, modules))
-        self._tables = [list(map(operator.itemgetter(name), self._states)) for name in _TABLES]
-        self._filled = [list(filter(None, tables)) for tables in self._tables]
+    modules: slice
+    tensors: slice
+    values: list[list[Any]]
+    slots: list[Picker]
 
-    def values(self) -> Iterator[tuple[str, list[Any]]]:
-        """What is compared by value: names and numbers of things on each module, classes, shapes, dtypes.
-
-        With the same objects in the same order (:meth:`slots`) they mean an equal tree, so no
-        traversal is needed to check.
-        """
-        states = self._states
-        for tables, filled in zip(self._tables, self._filled, strict=True):
-            yield "structure", list(compress(range(len(tables)), tables))
-            yield "structure", list(map(len, filled))
-            yield "structure", list(chain.from_iterable(filled))
-        owners = compress(states, self._tables[_TABLES.index("_buffers")])
-        yield "structure", [frozenset(state["_non_persistent_buffers_set"]) for state in owners]
-        yield "structure", [state["layer_number"] for state in states if "layer_number" in state]
-        yield "module classes", list(map(type, self._modules))
-        yield "tensor classes", list(map(type, self._tensors))
-        yield "shapes", list(map(operator.attrgetter("shape"), self._tensors))
-        yield "dtypes", list(map(operator.attrgetter("dtype"), self._tensors))
-
-    def configs(self) -> list[Any]:
-        """The ``config`` of each module that has one, else None."""
-        get: Callable[..., Any] = dict.get
-        return list(map(get, self._states, repeat("config")))
-
-    def slots(self) -> Iterator[tuple[str, Iterable[Any]]]:
-        """What is compared by identity: the objects that hang on the modules, None included.
-
-        Not by ``id()``: making the numbers costs ten times as much as comparing the objects.
-        """
-        for filled in self._filled:
-            yield "modules or parameters", chain.from_iterable(map(dict.values, filled))
-        yield "configuration objects", self.configs()
-
-
-References = list[Callable[[], Any]]
+    def difference(self, state: State, objects: list[Any]) -> str | None:
+        """What of these modules has changed, in words."""
+        # Values before slots: with equal numbers of things on each module the slots line up.
+        for (name, values), recorded in zip(state.values(), self.values, strict=True):
+            if values != recorded:
+                return name
+        for (name, things), pick in zip(state.slots(), self.slots, strict=True):
+            if not all(map(operator.is_, things, pick(objects))):
+                return name
+        return None
 
 
 @dataclass
 class Fingerprint:
-    """Record of what a plan was made for; see :func:`take` and :func:`difference`.
-
-    ``modules``, ``tensors`` and ``configs`` are the distinct objects; ``slots`` pick out of these
-    lists, one after the other and a None, what hangs where.
-    """
+    """Record of what a plan was made for; see :func:`take` and :func:`difference`."""
 
     watch: Watch
     chunks: list[int]
@@ -234,8 +167,7 @@ class Fingerprint:
     tensors: References
     configs: References
     adapters: References
-    slots: list[Callable[[list[Any]], tuple[Any, ...]]]
-    values: list[list[Any]]
+    blocks: list[_Block]
     surroundings: dict[str, Any]
     groups: list[Any]
     pretrained: Callable[[], Any]
@@ -252,11 +184,10 @@ def take(chunks: Sequence[Any], pretrained: Any, extra: tuple[Any, ...], watch: 
             something that only the plan refers to is freed.
     """
     found = walk(chunks)
-    watch = watch or Watch()
+    modules, adapters = found.modules, found.adapters
     tensors = _distinct(found.tensors)
-    state = _State(found.modules, tensors)
-    configs = [config for config in _distinct(state.configs()) if config is not None]
-    place = {id(thing): index for index, thing in enumerate(chain(found.modules, tensors, configs))}
+    configs = _distinct(config for module in modules if (config := vars(module).get("config")) is not None)
+    watch = watch or Watch()
 
     def weak(targets: Iterable[Any]) -> References:
         return [watch.reference(target) for target in targets]
@@ -264,19 +195,31 @@ def take(chunks: Sequence[Any], pretrained: Any, extra: tuple[Any, ...], watch: 
     return Fingerprint(
         watch=watch,
         chunks=list(map(id, chunks)),
-        modules=weak(found.modules),
+        modules=weak(modules),
         tensors=weak(tensors),
         configs=weak(configs),
-        adapters=weak(found.adapters),
-        slots=[_picker(place.get(id(thing), -1) for thing in things) for _, things in state.slots()],
-        values=[values for _, values in state.values()],
-        surroundings=_surroundings(configs, found.adapters, pretrained, extra),
+        adapters=weak(adapters),
+        blocks=list(_blocks(modules, tensors, configs)),
+        surroundings=_surroundings(configs, adapters, pretrained, extra),
         groups=process_groups(chunks),
         pretrained=watch.reference(pretrained),
     )
 
 
-def _picker(positions: Iterable[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
+def _blocks(modules: list[Any], tensors: list[Any], configs: list[Any]) -> Iterator[_Block]:
+    place = {id(thing): index for index, thing in enumerate(chain(modules, tensors, configs))}
+    seen: set[int] = set()
+    for start in range(0, len(modules), BLOCK):
+        part = slice(start, start + BLOCK)
+        first = len(seen)
+        seen.update(map(id, tensors_of(modules[part])))  # ``tensors`` has them in this order
+        mine = slice(first, len(seen))
+        state = State(modules[part], tensors[mine])
+        slots = [_picker(place.get(id(thing), -1) for thing in things) for _, things in state.slots()]
+        yield _Block(part, mine, [values for _, values in state.values()], slots)
+
+
+def _picker(positions: Iterable[int]) -> Picker:
     return operator.itemgetter(*positions, -1, -1)  # of fewer than two positions it would give no tuple
 
 
@@ -299,14 +242,10 @@ def difference(old: Fingerprint, chunks: Sequence[Any], pretrained: Any, extra: 
         [reference() for reference in references]
         for references in (old.modules, old.tensors, old.configs, old.adapters)
     )
-    state = _State(modules, tensors)
-    # Values before slots: with equal numbers of things on each module the slots line up.
-    for (name, values), recorded in zip(state.values(), old.values, strict=True):
-        if values != recorded:
-            return name
     objects = [*modules, *tensors, *configs, None]
-    for (name, things), pick in zip(state.slots(), old.slots, strict=True):
-        if not all(map(operator.is_, things, pick(objects))):
-            return name
+    for block in old.blocks:
+        changed = block.difference(State(modules[block.modules], tensors[block.tensors]), objects)
+        if changed is not None:
+            return changed
     now = _surroundings(configs, adapters, pretrained, extra)
     return next((name for name, value in old.surroundings.items() if now[name] != value), None)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from types import GeneratorType
 from typing import Any
 
-from verl_compat.shims import plan_consensus, plan_fingerprint, plan_tasks
+from verl_compat.shims import plan_consensus, plan_fingerprint, plan_state, plan_tasks
 from verl_compat.shims.plan_consensus import Ballot
 from verl_compat.shims.plan_stats import COUNTERS
 from verl_compat.shims.plan_store import STORE, Entry, Mode
@@ -149,8 +149,8 @@ def _inspect(entry: Entry | str, request: Request) -> _View:
         reason = entry if isinstance(entry, str) else _why_not(entry, request)
         if reason is None and isinstance(entry, Entry):
             return _View(None, no_adapters=not entry.fingerprint.adapters)
-        found = plan_fingerprint.walk(request.chunks)
-        exempt = "quantised parameters" if plan_fingerprint.quantised(found) else None
+        found = plan_state.walk(request.chunks)
+        exempt = "quantised parameters" if plan_state.quantised(found) else None
         return _View(reason, exempt, no_adapters=exempt is None and not found.adapters)
     except Exception as error:  # fail open: whatever is wrong with the model is Bridge's to say
         warn_once(f"cannot take a fingerprint of {type(request.chunks[0]).__name__} ({error!r}): not cached")

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from verl_compat.shims import plan_cache, plan_consensus, plan_fingerprint, plan_tasks
+from verl_compat.shims import plan_cache, plan_consensus, plan_fingerprint, plan_state, plan_tasks
 from verl_compat.shims.plan_store import MAX_PLANS_PER_MODEL, STORE
 from verl_compat.shims.plan_verl import RoutedTasks, export_tasks
 
@@ -247,7 +247,7 @@ def test_freed_object_at_the_same_address_is_no_hit(model: list[Module]) -> None
     replace_weight(model)
     gc.collect()
     later = plan_fingerprint.take(model, None, ())
-    for name in ("values", "slots", "modules", "tensors"):  # as if reused
+    for name in ("blocks", "modules", "tensors"):  # as if reused
         setattr(taken, name, getattr(later, name))
     assert plan_fingerprint.difference(taken, model, None, ()) == "modules or parameters"
 
@@ -255,7 +255,7 @@ def test_freed_object_at_the_same_address_is_no_hit(model: list[Module]) -> None
 def test_shared_modules_and_cycles_end(model: list[Module]) -> None:
     model[0]._modules["again"] = model[0]._modules["layer0"]
     model[0]._modules["layer0"]._modules["parent"] = model[0]
-    assert len(plan_fingerprint.walk(model).modules) == 4
+    assert len(plan_state.walk(model).modules) == 4
 
 
 def test_other_hugging_face_model_or_chunks(bridge: Auto, model: list[Module]) -> None:
