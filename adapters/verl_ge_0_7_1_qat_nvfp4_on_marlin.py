@@ -1,6 +1,6 @@
 """verl's compressed-tensors NVFP4 QAT rollout (0.7.1 and newer) on every vLLM from 0.12."""
 
-from verl_compat.records import Adapter, Has, Replace
+from verl_compat.records import Adapter, Has, OnUndo, Replace
 
 _V = "verl_compat.shims.marlin_verl"
 
@@ -42,6 +42,7 @@ ADAPTER = Adapter(
         Replace("prepare_qat_for_load_weights", f"{_V}:prepare_qat", make=True, params=("model", "device")),
         Replace("manual_process_weights_after_loading", f"{_V}:process_model", params=("model",)),
         Replace("apply_qat_patches", f"{_V}:apply_qat", make=True),
+        OnUndo(f"{_V}:undo_qat"),
     ),
     consumers=("verl.utils.qat",),
     why=(

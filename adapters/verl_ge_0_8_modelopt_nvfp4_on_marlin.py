@@ -1,6 +1,6 @@
 """verl's ModelOpt NVFP4 rollout (0.8 and newer) on every vLLM from 0.12."""
 
-from verl_compat.records import Adapter, Has, Replace
+from verl_compat.records import Adapter, Has, OnUndo, Replace
 
 _V = "verl_compat.shims.marlin_verl"
 _M = "verl_compat.shims.marlin"
@@ -38,6 +38,7 @@ ADAPTER = Adapter(
         ),
         Replace("modelopt_process_weights_after_loading", f"{_V}:process_model", params=("model",)),
         Replace("apply_modelopt_nvfp4_patches", f"{_V}:apply_modelopt", make=True),
+        OnUndo(f"{_V}:undo_modelopt"),
     ),
     consumers=("verl.utils.modelopt",),
     why=(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
 
-from verl_compat.records import Adapter, Add, Patch, Register, Replace, Wrap, dotted_get
+from verl_compat.records import Adapter, Add, OnUndo, Patch, Register, Replace, Wrap, dotted_get
 from verl_compat.refs import resolve
 
 MARK = "__verl_compat__"
@@ -94,6 +94,25 @@ class AddMembers:
         return None
 
 
+@dataclass
+class CallOnUndo:
+    """Nothing now; a call when it is taken back."""
+
+    call: Callable[[ModuleType], None]
+    module: ModuleType
+
+    def do(self) -> None:
+        """Change nothing."""
+
+    def undo(self) -> str | None:
+        """Make the call; whatever it raises must not keep other changes in place."""
+        try:
+            self.call(self.module)
+        except Exception as error:
+            return f"{_label(self.call)} raised {type(error).__name__}: {error}"
+        return None
+
+
 def prepare(adapter: Adapter, module: ModuleType) -> list[Step]:
     """Resolve everything that an adapter will change; nothing is changed yet.
 
@@ -105,6 +124,10 @@ def prepare(adapter: Adapter, module: ModuleType) -> list[Step]:
     steps: list[Step] = []
     for patch in adapter.patches:
         steps += _prepare_one(patch, adapter, module)
+    if steps:  # last, so that they are undone first
+        steps += [
+            CallOnUndo(resolve(patch.reference), module) for patch in adapter.patches if isinstance(patch, OnUndo)
+        ]
     return steps
 
 
@@ -136,7 +159,7 @@ def _prepare_one(patch: Patch, adapter: Adapter, module: ModuleType) -> list[Ste
             return _prepare_wrap(patch, adapter, module)
         case Register():
             return _prepare_register(patch, module)
-        case _:  # Provide, Check and OnImportError change no slot
+        case _:  # Provide, Check, OnImportError and OnUndo change no slot
             return []
 
 

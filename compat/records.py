@@ -187,7 +187,17 @@ class OnImportError:
     reference: str
 
 
-Patch = Add | Replace | Wrap | Register | Provide | Check | OnImportError
+@dataclass(frozen=True)
+class OnUndo:
+    """Call ``reference(module)`` when the adapter is taken back, before its other patches are.
+
+    For a shim that changes other modules later, when upstream calls it.
+    """
+
+    reference: str
+
+
+Patch = Add | Replace | Wrap | Register | Provide | Check | OnImportError | OnUndo
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,18 @@ def apply_qat(module: ModuleType) -> Callable[[], list[Any]]:
     return apply_qat_patches
 
 
+def undo_modelopt(module: ModuleType) -> None:
+    """Take back what :func:`apply_modelopt` put on vLLM's classes; verl may apply its own patches then."""
+    marlin_install.uninstall()
+    vars(module)["_patched"] = False
+
+
+def undo_qat(module: ModuleType) -> None:
+    """Take back what :func:`apply_qat` put on vLLM's classes; verl may apply its own patches then."""
+    marlin_install.uninstall()
+    vars(module)["_applied_patches"].clear()
+
+
 def prepare_modelopt(module: ModuleType) -> Callable[..., Any]:
     """For ``prepare_modelopt_for_weight_reload``."""
     return _prepare(module, "ModelOptParamMetaDict")

@@ -6,12 +6,13 @@ import logging
 import pickle
 import sys
 import threading
+from typing import Any
 
 import pytest
 
 from support.world import LEAF, World
 from verl_compat import _boot, engine
-from verl_compat.records import Add, Has, Lacks, Provide, Register, Replace, Test, Wrap
+from verl_compat.records import Add, Has, Lacks, OnUndo, Provide, Register, Replace, Test, Wrap
 from verl_compat.state import STATE
 
 
@@ -104,6 +105,30 @@ def test_wrap_method_static_class_and_property(world: World) -> None:
     world.adapter("up_wrap", *(Wrap(f"Thing.{name}", "world_shims:mark") for name in ("run", "st", "cl", "pr")))
     thing = leaf().Thing()
     assert [thing.run(), thing.st(), type(thing).cl(), thing.pr] == ["run!", "st!", "Thing!", "pr!"]
+
+
+def test_what_a_shim_did_later_is_taken_back_first(world: World) -> None:
+    world.package("up", leaf=LEAF)
+    seen: list[Any] = []
+    world.shims.other = lambda *args: None
+    world.shims.forget = lambda module: seen.append((module, module.helper))
+    world.adapter("up_later", OnUndo("world_shims:forget"), Replace("helper", "world_shims:other"))
+    module = leaf()
+    assert seen == []
+    engine.revert()
+    assert seen == [(module, world.shims.other)]
+    assert module.helper is not world.shims.other
+
+
+def test_an_error_while_taking_back_leaves_nothing_in_place(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.package("up", leaf=LEAF)
+    world.shims.other = lambda *args: None
+    world.shims.forget = lambda module: 1 / 0
+    world.adapter("up_later", Replace("helper", "world_shims:other"), OnUndo("world_shims:forget"))
+    module = leaf()
+    engine.revert()
+    assert module.helper is not world.shims.other
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_undo_is_exact(world: World) -> None:

@@ -11,13 +11,14 @@ import pytest
 import torch
 from conftest import VERL, verl_module
 
-from verl_compat.patches import commit, prepare
+from verl_compat.patches import commit, prepare, undo
 from verl_compat.registry import load
 from verl_compat.shims import marlin_guard, marlin_install, marlin_reload, marlin_select
 from verl_compat.shims.marlin_resolve import need
 
 N, K = 256, 128
 EXPERTS, HIDDEN, INTERMEDIATE = 4, 128, 128
+MODELOPT_MODULE, QAT_MODULE = "verl.utils.modelopt.vllm_modelopt_patch", "verl.utils.qat.vllm_patch"
 MODELOPT, QAT = "verl_ge_0_8_modelopt_nvfp4_on_marlin", "verl_ge_0_7_1_qat_nvfp4_on_marlin"
 
 
@@ -38,8 +39,7 @@ class Verl:
     """verl's four functions of one format, with our adapter applied to the real module."""
 
     def __init__(self, version: str, compressed: bool) -> None:
-        name = "verl.utils.qat.vllm_patch" if compressed else "verl.utils.modelopt.vllm_modelopt_patch"
-        self.module = verl_module(version, name)
+        self.module = verl_module(version, QAT_MODULE if compressed else MODELOPT_MODULE)
         commit(prepare(load(QAT if compressed else MODELOPT), self.module))
         names = (
             ("apply_qat_patches", "prepare_qat_for_load_weights", "manual_process_weights_after_loading")
@@ -265,6 +265,19 @@ def test_a_failed_apply_leaves_vllm_untouched_and_can_be_repeated(vllm: str, mon
         found.apply()  # verl calls it in the server and in each worker
         marlin_install.uninstall()
         assert _methods(compressed) == originals
+
+
+def test_taking_an_adapter_back_takes_back_what_verl_asked_it_for(vllm: str) -> None:
+    for version, compressed in PAIRS:
+        originals = _methods(compressed)
+        name = QAT if compressed else MODELOPT
+        module = verl_module(version, QAT_MODULE if compressed else MODELOPT_MODULE)
+        steps = commit(prepare(load(name), module))
+        (module.apply_qat_patches if compressed else module.apply_modelopt_nvfp4_patches)()
+        assert _methods(compressed) != originals
+        assert not undo(steps)
+        assert _methods(compressed) == originals
+        assert not (module._applied_patches if compressed else module._patched)
 
 
 def _methods(compressed: bool) -> list[Any]:
