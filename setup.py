@@ -14,12 +14,15 @@ HERE = Path(__file__).parent
 PTH = "verl_compat.pth"
 # One line of ASCII, the standard library only.  RING is compiled when the bell rings, not at each start.
 LINE = (
-    "import os, sys; sys.meta_path.insert(0, type('VerlCompatDoorbell', (), {{'find_spec': "
+    # site executes the lines of a virtual environment twice
+    "import os, sys; 'verl_compat._boot' in sys.modules or "
+    "any(type(found).__name__ == 'VerlCompatDoorbell' for found in sys.meta_path) or "
+    "(sys.meta_path.insert(0, type('VerlCompatDoorbell', (), {{'find_spec': "
     "lambda bell, name, path=None, target=None: name.partition('.')[0] in {roots} and "
     "(space := dict(bell=bell, name=name, path=path, target=target), exec({ring}, space)) "
-    "and space['spec'] or None}})()); "
+    "and space['spec'] or None}})()), "
     # every process reports where reports are asked for, whatever it imports
-    "'VERL_COMPAT_REPORT_DIR' in os.environ and sys.meta_path[0].find_spec({first})\n"
+    "os.environ.get('VERL_COMPAT_REPORT_DIR') and sys.meta_path[0].find_spec({first}))\n"
 )
 
 

@@ -1,9 +1,11 @@
 """The import finder.
 
 The ``.pth`` (see ``_ring.py``) fetches it when the first package that is watched is imported.  Only
-``sys`` and ``os`` may be imported here; all else waits until a watched module is being imported.
+``sys``, ``os`` and built-in modules may be imported here; all else waits until a watched module is being
+imported.
 """
 
+import _imp
 import os
 import sys
 
@@ -20,6 +22,27 @@ if TYPE_CHECKING:
 _complained: "list[str]" = []  # a broken installation would repeat itself at every watched import
 
 
+class GlobalLockReleased:
+    """The global import lock, given up by this thread for a while.
+
+    ``find_spec`` is called under it.  Importing anything there would deadlock with a thread that
+    executes the same module and waits for the global lock in an import of its own.
+    """
+
+    def __enter__(self) -> None:
+        self.count = 0
+        try:
+            while True:
+                _imp.release_lock()
+                self.count += 1
+        except RuntimeError:  # not, or no longer, held by this thread
+            pass
+
+    def __exit__(self, *_: "Any") -> None:
+        for _turn in range(self.count):
+            _imp.acquire_lock()
+
+
 class Finder:
     """First on ``sys.meta_path``: lets the real finders find, then hooks the loader of watched names."""
 
@@ -31,14 +54,17 @@ class Finder:
     ) -> "ModuleSpec | None":
         """The real spec with its loader hooked; None for names that are not watched."""
         if self.deferred:
-            hook("poll_deferred", self.deferred)
+            with GlobalLockReleased():
+                hook("poll_deferred", self.deferred)
         if fullname not in TARGETS:
             return None
         spec = real_spec(fullname, path, target)
         if spec is None:
-            provided: ModuleSpec | None = hook("provide", fullname)
+            with GlobalLockReleased():
+                provided: ModuleSpec | None = hook("provide", fullname)
             return provided
-        if spec.loader is not None:
+        # a loader without exec_module is of the old kind, which the import system runs by load_module
+        if hasattr(spec.loader, "exec_module"):
             spec.loader = HookLoader(spec.loader)  # type: ignore[assignment]
         return spec
 
@@ -106,13 +132,24 @@ def hook(name: str, *args: "Any") -> "Any":
             raise
         if not _complained:
             _complained.append(name)
-            print(f"verl-compat: {name} failed and was skipped: {error!r} (VERL_COMPAT=off silences)", file=sys.stderr)
+            _complain(f"verl-compat: {name} failed and was skipped: {error!r} (VERL_COMPAT=off silences)")
         return None
 
 
+def _complain(text: str) -> None:
+    try:
+        print(text, file=sys.stderr)
+    except Exception:  # stderr is closed
+        pass
+
+
 def finder() -> "Finder | None":
-    """The finder in place, if any."""
-    return next((found for found in sys.meta_path if isinstance(found, Finder)), None)
+    """The finder in place, if any.
+
+    Known by name: a restored ``sys.modules`` (coverage, ``patch.dict``) imports this module twice.
+    """
+    found: Any = next((found for found in sys.meta_path if _kind(found) == "Finder"), None)
+    return found  # type: ignore[no-any-return]
 
 
 def install() -> "Finder | None":
@@ -133,13 +170,19 @@ def start(name: str, path: "Sequence[str] | None", target: "ModuleType | None") 
     """
     found = install()
     if os.environ.get("VERL_COMPAT_REPORT_DIR"):
-        hook("write_report")
+        with GlobalLockReleased():
+            hook("write_report")
     return found.find_spec(name, path, target) if found else None
 
 
 def is_ours(found: "Any") -> bool:
     """The finder, or the doorbell that the ``.pth`` put on ``sys.meta_path`` and nothing has rung yet."""
-    return isinstance(found, Finder) or type(found).__name__ == "VerlCompatDoorbell"
+    return _kind(found) in ("Finder", "VerlCompatDoorbell")
+
+
+def _kind(found: "Any") -> str:
+    cls = type(found)
+    return cls.__name__ if cls.__module__ == __name__ or cls.__name__ == "VerlCompatDoorbell" else ""
 
 
 def active() -> bool:

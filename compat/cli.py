@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from verl_compat.log import warn_once
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 for success, 2 for input that cannot be used."""
+    os.environ.pop("VERL_COMPAT_REPORT_DIR", None)  # this process is none of the run that is looked at
     parser = _parser()
     args = parser.parse_args(argv)
     try:
@@ -23,6 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # `verl-compat list | head` is no error
         return 0
+    except OSError as error:
+        warn_once(f"the output could not be written: {error.strerror or error}")
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -84,11 +84,14 @@ def before_exec(name: str) -> None:
 def after_exec(name: str, late: bool = False) -> None:
     """A target has executed: decide about each of its adapters and apply those that are needed."""
     module = sys.modules.get(name)  # modules may replace themselves while they execute
-    if module is None:
+    if module is None or STATE.reverted:
         return
     for adapter in for_target(name):
         if STATE.claim(adapter.id):
-            STATE.record(_handle(adapter, module, late))
+            try:
+                STATE.record(_handle(adapter, module, late))
+            finally:
+                STATE.release(adapter.id)  # also at a KeyboardInterrupt
             _raise_if_strict(adapter)
     write_report()
 

@@ -60,7 +60,7 @@ def read_version_text(folder: Path, files: tuple[str, ...]) -> str | None:
     for name in files:
         try:
             text = (folder / name).read_text(encoding="utf-8")
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             continue
         found = _version_in_python(text) if name.endswith(".py") else text.strip().splitlines()[:1]
         if found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 logger = logging.getLogger("verl_compat")
@@ -12,4 +13,5 @@ def warn_once(text: str) -> None:
     """Log a warning, once per process and text."""
     if text not in _said:
         _said.add(text)
-        logger.warning("verl-compat: %s", text)
+        with contextlib.suppress(Exception):  # stderr may be closed, a handler broken: no reason to stop an import
+            logger.warning("verl-compat: %s", text)

@@ -60,8 +60,11 @@ def merge(folder: Path) -> Merged:
     for file in sorted(folder.glob("*.json")):
         try:
             processes.append(_read(file))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             unreadable[file.name] = str(error)
+    if not processes and unreadable:
+        told = "; ".join(f"{name}: {reason}" for name, reason in unreadable.items())
+        raise ReportError(f"{folder} holds no report that can be read: {told}")
     if not processes:
         raise ReportError(f"{folder} holds no report; was VERL_COMPAT_REPORT_DIR set where the processes started?")
     return Merged(tuple(processes), unreadable, _silent(processes))
@@ -74,6 +77,13 @@ def _read(file: Path) -> dict[str, Any]:
     missing = {"pid", "host", "adapters", "active", "command", "pythons"} - report.keys()
     if missing:
         raise ValueError(f"lacks {', '.join(sorted(missing))}")
+    pythons = report["pythons"]
+    if not isinstance(pythons, dict) or not all(str(pid).isdecimal() for pid in pythons):
+        raise ValueError("'pythons' does not map process numbers to commands")
+    if not isinstance(report["adapters"], list) or not all(
+        isinstance(adapter, dict) and {"id", "outcome"} <= adapter.keys() for adapter in report["adapters"]
+    ):
+        raise ValueError("'adapters' is no list of outcomes")
     return report
 
 

@@ -75,6 +75,41 @@ class SetSlot:
 
 
 @dataclass
+class Backfill:
+    """Consumers that bound a module-level name early get the new object; all of them get the old one back.
+
+    Also those that bound the new one by name later, and those that still hold the original of the
+    module's life before a reload.
+    """
+
+    consumers: tuple[str, ...]
+    name: str
+    old: Any
+    new: Any
+    earlier: list[Any]
+
+    def do(self) -> None:
+        """Exchange it where the original is still held."""
+        self._exchange((self.old, *self.earlier), self.new)
+        if not any(known is self.old for known in self.earlier):
+            self.earlier.append(self.old)
+
+    def undo(self) -> str | None:
+        """Put the original back where ours is held."""
+        self._exchange((self.new,), self.old)
+        return None
+
+    def _exchange(self, held: tuple[Any, ...], given: Any) -> None:
+        for consumer in self.consumers:
+            module = sys.modules.get(consumer)
+            if module is not None and any(vars(module).get(self.name, _ABSENT) is thing for thing in held):
+                setattr(module, self.name, given)
+
+
+_originals: dict[tuple[str, str], list[Any]] = {}
+
+
+@dataclass
 class AddMembers:
     """Add members to one set of a class-level table."""
 
@@ -273,11 +308,11 @@ _WRAPPER_CODE = next(c for c in _wrapped.__code__.co_consts if getattr(c, "co_na
 
 
 def _consumers(adapter: Adapter, owner: Any, name: str, old: Any, new: Any) -> list[Step]:
-    """Back-fill modules that bound the original early, only where they still hold it."""
+    """Back-fill of modules that bound the original early."""
     if not isinstance(owner, ModuleType):
         return []  # a class is shared; whoever bound it sees the new method
-    loaded = [sys.modules.get(consumer) for consumer in adapter.consumers]
-    return [SetSlot(module, name, new) for module in loaded if module is not None and vars(module).get(name) is old]
+    earlier = _originals.setdefault((adapter.id, name), [])
+    return [Backfill(adapter.consumers, name, old, new, earlier)] if adapter.consumers else []
 
 
 def _label(owner: Any) -> str:

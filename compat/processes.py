@@ -25,7 +25,7 @@ def children() -> dict[int, str]:
 
 def _parent(folder: Path) -> int | None:
     try:
-        stat = (folder / "stat").read_text()
+        stat = (folder / "stat").read_text(errors="replace")  # a process may have any name
     except OSError:
         return None  # the process is gone
     # the command in parentheses may hold anything; state and parent follow the last one

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +23,10 @@ from verl_compat.state import STATE
 from verl_compat.versions import Found
 
 SCHEMA = 1
+try:
+    _ASKED_FROM = Path.cwd()  # a relative folder stays the same one when the process changes its own
+except OSError:
+    _ASKED_FROM = Path()
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,9 @@ def _adapter_status(adapter: Adapter, predicted: bool) -> AdapterStatus:
     disabled = STATE.switches.why_disabled(adapter)
     if disabled:
         return AdapterStatus(adapter.id, "disabled", disabled)
+    if adapter.target in sys.modules and not STATE.reverted:
+        reason = f"{adapter.target} was imported past our finder (by another import hook?); activate() patches it"
+        return AdapterStatus(adapter.id, "pending", reason)
     return AdapterStatus(adapter.id, "pending", f"{adapter.target} is not imported")
 
 
@@ -148,7 +156,7 @@ def predict(adapter: Adapter) -> AdapterStatus:
 def report_dir() -> Path | None:
     """``VERL_COMPAT_REPORT_DIR``, if set."""
     text = os.environ.get("VERL_COMPAT_REPORT_DIR")
-    return Path(text) if text else None
+    return _ASKED_FROM / text if text else None
 
 
 def write_report() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from dataclasses import dataclass, field, replace
 
@@ -35,6 +36,7 @@ class ProcessState:
 
     entries: dict[str, Entry] = field(default_factory=dict)
     versions: dict[str, Found] = field(default_factory=dict)
+    path: tuple[str, ...] = ()
     lock: threading.Lock = field(default_factory=threading.Lock)
     busy: set[str] = field(default_factory=set)
     children: dict[int, str] = field(default_factory=dict)
@@ -49,7 +51,14 @@ class ProcessState:
         return self._switches
 
     def found(self, dist: str) -> Found:
-        """Detect a distribution, once per process."""
+        """Detect a distribution, once per process; one that is missing again when ``sys.path`` has changed.
+
+        The folder of a script and a clone that it puts on the path come after the start of the interpreter.
+        """
+        path = tuple(map(str, sys.path))
+        if path != self.path:
+            self.path = path
+            self.versions = {name: what for name, what in self.versions.items() if not what.missing}
         if dist not in self.versions:
             self.versions[dist] = detect(upstreams()[dist])
         return self.versions[dist]
@@ -66,8 +75,14 @@ class ProcessState:
     def record(self, entry: Entry) -> None:
         """Enter an outcome and release the claim."""
         with self.lock:
+            self.entries.pop(entry.id, None)  # the order of entries is the order of undoing
             self.entries[entry.id] = entry
             self.busy.discard(entry.id)
+
+    def release(self, adapter_id: str) -> None:
+        """Give up a claim without an outcome."""
+        with self.lock:
+            self.busy.discard(adapter_id)
 
     def withdraw(self, adapter_id: str, outcome: str, reason: str) -> tuple[Step, ...]:
         """Take an adapter's steps out of the table, for undoing."""

@@ -7,6 +7,7 @@ Versions are compared by their base: ``0.5.0rc1``, ``0.5.0.dev3`` and ``0.5.0+sh
 from __future__ import annotations
 
 import importlib.metadata
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,36 +77,48 @@ def detect(upstream: Upstream) -> Found:
     ``PYTHONPATH`` and editable checkouts the source tree states the version.
     """
     folder = package_folder(upstream.package)
-    metadata = _metadata(upstream.dist)
+    metadata = _metadata(upstream.dist) if folder is not None else None
     if folder is None:
         # dist-info without files (half uninstalled), or nothing at all: it cannot be imported
         return Found(upstream.dist, None, "missing", None)
-    if metadata is not None and _belongs(metadata, upstream.package, folder):
-        return Found(upstream.dist, _version_of(metadata), "metadata", str(folder))
+    stated = _version_of(metadata)
+    if metadata is not None and stated is not None and _belongs(metadata, upstream.package, folder):
+        return Found(upstream.dist, stated, "metadata", str(folder))
     text = read_version_text(folder, upstream.version_files)
     if text is not None:
         return Found(upstream.dist, text, "file", str(folder))
-    return Found(upstream.dist, _version_of(metadata), "unverified", str(folder))
+    return Found(upstream.dist, stated, "unverified", str(folder))
 
 
 def _metadata(dist: str) -> importlib.metadata.Distribution | None:
     try:
         return importlib.metadata.distribution(dist)
-    except importlib.metadata.PackageNotFoundError:
+    except Exception:  # absent, or a finder's trouble
         return None
 
 
 def _version_of(metadata: importlib.metadata.Distribution | None) -> str | None:
-    """The version of a distribution; a broken dist-info (no METADATA) has none."""
+    """The version of a distribution; a broken dist-info (no METADATA, or unreadable) has none."""
     try:
-        return metadata.version if metadata is not None else None
-    except (KeyError, TypeError, AttributeError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python 3.12 and newer warn of a missing METADATA
+            return metadata.version if metadata is not None else None
+    except Exception:
         return None
 
 
 def _belongs(metadata: importlib.metadata.Distribution, package: str, folder: Path) -> bool:
+    """Whether the files lie where the metadata says.
+
+    Not so for the ``.egg-info`` in a clone: it is as old as the last build there.
+    """
     expected = Path(str(metadata.locate_file(package.replace(".", "/"))))
     try:
-        return expected.samefile(folder)
+        return expected.samefile(folder) and not _is_leftover(metadata)
     except OSError:
         return False
+
+
+def _is_leftover(metadata: importlib.metadata.Distribution) -> bool:
+    folder = getattr(metadata, "_path", None)  # documented nowhere, there since 3.8
+    return isinstance(folder, Path) and folder.suffix == ".egg-info"

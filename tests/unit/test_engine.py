@@ -131,6 +131,70 @@ def test_an_error_while_taking_back_leaves_nothing_in_place(world: World, caplog
     assert "ZeroDivisionError" in caplog.text
 
 
+def test_adapters_switched_on_later_are_undone_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.package("up", leaf=LEAF)
+    world.shims.plain = lambda original, *args: original(*args)
+    monkeypatch.setenv("VERL_COMPAT_DISABLE", "up_first")
+    world.adapter("up_first", Wrap("helper", "world_shims:plain"))
+    world.adapter("up_second", Wrap("helper", "world_shims:plain"))
+    STATE.forget_switches()
+    module = leaf()
+    original = inspect.unwrap(module.helper)
+    monkeypatch.delenv("VERL_COMPAT_DISABLE")
+    engine.activate()
+    assert module.helper.__verl_compat__ == "up_first"
+    engine.revert()
+    assert module.helper is original
+
+
+@pytest.mark.parametrize("again", ["reload", "revert"])
+def test_a_consumer_that_binds_late_keeps_and_loses_the_patch_with_the_target(world: World, again: str) -> None:
+    world.package("up", leaf=LEAF)
+    (world.site / "user_of_leaf.py").write_text("from up.leaf import helper\n")
+    world.shims.mark = lambda original, *args: original(*args) + 100
+    world.adapter("up_used", Wrap("helper", "world_shims:mark"), consumers=("user_of_leaf",))
+    module, user = leaf(), importlib.import_module("user_of_leaf")
+    assert user.helper(1, 2) == 103
+    if again == "reload":
+        importlib.reload(module)
+    else:
+        engine.revert()
+        assert user.helper is module.helper
+        assert user.helper(1, 2) == 3
+        engine.activate()
+    assert user.helper(1, 2) == 103
+    engine.revert()
+    assert user.helper(1, 2) == 3
+
+
+def test_revert_inside_a_watched_import_holds(world: World) -> None:
+    world.package("up", leaf="import verl_compat\nverl_compat.revert()\n")
+    world.backport()
+    assert not hasattr(leaf(), "new")
+
+
+def test_a_loader_of_the_old_kind_imports_as_before(world: World) -> None:
+    world.package("up", leaf=LEAF)
+    world.backport()
+
+    class Old:
+        def load_module(self, name: str) -> Any:
+            module = sys.modules[name] = type(sys)(name)
+            vars(module).update(__loader__=self, here=1)
+            return module
+
+    class Finds:
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+            return importlib.machinery.ModuleSpec(name, Old()) if name == "up.leaf" else None  # type: ignore[arg-type]
+
+    finder = Finds()
+    sys.meta_path.insert(1, finder)  # type: ignore[arg-type]
+    try:
+        assert leaf().here == 1
+    finally:
+        sys.meta_path.remove(finder)  # type: ignore[arg-type]
+
+
 def test_undo_is_exact(world: World) -> None:
     world.package("up", leaf=LEAF + "\nTABLE = {'column': {'A'}, 'row': {'B'}}\n")
     engine.revert()

@@ -201,3 +201,15 @@ def test_activation_is_idempotent(world: World) -> None:
 
     assert sum(isinstance(finder, _boot.Finder) for finder in sys.meta_path) == 1
     assert engine.activate() is None
+
+
+@pytest.mark.parametrize("field", [{"pythons": ["a"]}, {"pythons": {"one": "python"}}, {"adapters": [1]}])
+def test_a_damaged_report_is_named_and_the_others_are_read(tmp_path: Path, field: dict[str, object]) -> None:
+    good = {"schema": 1, "pid": 1, "host": "h", "adapters": [], "active": True, "command": "c", "pythons": {}}
+    (tmp_path / "bad.json").write_text(json.dumps({**good, **field}))
+    with pytest.raises(ReportError, match=r"bad\.json"):
+        merge(tmp_path)
+    (tmp_path / "good.json").write_text(json.dumps(good))
+    merged = merge(tmp_path)
+    assert len(merged.processes) == 1
+    assert list(merged.unreadable) == ["bad.json"]
