@@ -8,7 +8,7 @@ ADAPTER = Adapter(
     summary="Expert LoRA under parallel layouts where Bridge trains it wrongly",
     target="verl.workers.config.megatron_peft",
     applies={"verl": ">=0.7.0", "megatron-bridge": ">=0.3.0"},
-    tested=({"verl": "0.8.0", "megatron-bridge": "0.5.1"},),
+    tested=({"verl": "0.8.0", "megatron-bridge": "0.5.1"}, {"verl": "0.9.1", "megatron-bridge": "0.4.2"}),
     needed=(),
     patches=(
         Wrap(

@@ -11,6 +11,7 @@ ADAPTER = Adapter(
     tested=(
         {"verl": "0.8.0", "megatron-bridge": "0.3.1"},
         {"verl": "0.8.0", "megatron-bridge": "0.6.2"},
+        {"verl": "0.9.1", "megatron-bridge": "0.4.2"},
     ),
     needed=(Has("ModelProviderMixin.provide_distributed_model"),),
     patches=(

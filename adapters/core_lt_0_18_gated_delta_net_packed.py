@@ -11,6 +11,7 @@ ADAPTER = Adapter(
     tested=(
         {"verl": "0.8.0", "megatron-core": "0.16.1"},
         {"verl": "0.8.0", "megatron-core": "0.17.1"},
+        {"verl": "0.9.1", "megatron-core": "0.17.1"},
     ),
     needed=(),
     patches=(Wrap("GatedDeltaNet.__init__", "verl_compat.shims.diagnose_model:warn_gated_delta_net"),),

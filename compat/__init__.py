@@ -52,6 +52,6 @@ def __getattr__(name: str) -> "Any":
 
 
 def __dir__() -> "list[str]":
-    from verl_compat.public import names
+    from verl_compat.public import listed
 
-    return sorted({*globals(), *names()})
+    return sorted({*globals(), *listed()})

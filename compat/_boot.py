@@ -115,8 +115,9 @@ def real_spec(fullname: str, path: "Any", target: "Any") -> "ModuleSpec | None":
 
 
 def mode() -> str:
-    """The text of ``VERL_COMPAT``, lower case."""
-    return os.environ.get("VERL_COMPAT", "").strip().lower()
+    """The text of ``VERL_COMPAT``, lower case; what says no in other words is ``off``."""
+    text = os.environ.get("VERL_COMPAT", "").strip().lower()
+    return "off" if text in ("0", "false", "no") else text
 
 
 def hook(name: str, *args: "Any") -> "Any":

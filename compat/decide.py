@@ -17,6 +17,10 @@ OUTCOMES = (
 )  # fmt: skip
 
 
+# outcomes that say "this does not concern you here"
+QUIET = ("not-needed", "out-of-range")
+
+
 @dataclass(frozen=True)
 class Condition:
     """One condition with the value that it had; ``holds`` is None where it cannot be told yet."""
@@ -42,12 +46,17 @@ Lookup = Callable[[str], Found]
 def decide(adapter: Adapter, switches: Switches, found: Lookup, module: ModuleType | None) -> Decision:
     """Decide about an adapter, for an imported target or (``module`` None) from its source alone."""
     disabled = switches.why_disabled(adapter)
-    if disabled:
+    if disabled and module is not None:
         return Decision("disabled", disabled)
     versions = {dist: found(dist) for dist in adapter.applies}
     missing = [dist for dist, what in versions.items() if what.missing]
     if missing:
         return Decision("out-of-range", f"{' and '.join(missing)} not installed")
+    decision = _by_versions(adapter, versions, module)
+    return Decision("disabled", disabled) if disabled and decision.outcome not in QUIET else decision
+
+
+def _by_versions(adapter: Adapter, versions: Mapping[str, Found], module: ModuleType | None) -> Decision:
     ranges = tuple(_range_condition(dist, spec, versions[dist]) for dist, spec in adapter.applies.items())
     below = [
         _text(what) for dist, what in versions.items() if what.base and below_range(what.base, adapter.applies[dist])
@@ -64,7 +73,8 @@ def decide(adapter: Adapter, switches: Switches, found: Lookup, module: ModuleTy
         # what a release still has says nothing of whether it still needs the repair
         return Decision("out-of-range", _outside(ranges), conditions=conditions)
     if any(feature.holds is None for feature in features):
-        return Decision("pending", "the imported module will tell", conditions=conditions)
+        told = "the imported module will tell"
+        return Decision("pending", told if inside else f"{_outside(ranges)}, but {told}", conditions=conditions)
     untested = not inside or not _within_tested(adapter, versions)
     return Decision(None, _why_apply(inside, untested, versions), untested, conditions)
 

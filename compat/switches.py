@@ -57,7 +57,7 @@ def read_switches() -> Switches:
         mode=read_mode(),
         disable=_read_names("VERL_COMPAT_DISABLE", words),
         only=_read_names("VERL_COMPAT_ONLY", words),
-        enable=_read_names("VERL_COMPAT_ENABLE", ids),
+        enable=_read_names("VERL_COMPAT_ENABLE", ids, "adapter id (families cannot be enabled)"),
     )
 
 
@@ -66,16 +66,19 @@ def read_mode() -> str:
     mode = _boot.mode() or "auto"
     if mode in MODES:
         return mode
+    if mode in ("1", "true", "yes", "on"):
+        return "auto"
     warn_once(f"VERL_COMPAT={mode!r} is not one of {', '.join(MODES)}; going on with auto.{_close(mode, set(MODES))}")
     return "auto"
 
 
-def _read_names(variable: str, known: set[str]) -> frozenset[str]:
+def _read_names(variable: str, known: set[str], kind: str = "adapter id or family") -> frozenset[str]:
     names = {name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()}
+    nothing = variable == "VERL_COMPAT_ONLY" and names and not names & known
     for name in sorted(names - known):
         warn_once(
-            f"{variable} names {name!r}, which is no adapter id or family.{_close(name, known)} "
-            "`verl-compat list` shows them all."
+            f"{variable} names {name!r}, which is no {kind}.{_close(name, known)} `verl-compat list` shows them all."
+            + (" So every adapter is off." if nothing else "")
         )
     # an unknown name in ONLY still means "nothing else", so it is kept
     return frozenset(names)

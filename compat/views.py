@@ -10,13 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from verl_compat.decide import QUIET
 from verl_compat.merge import Merged
 from verl_compat.records import Adapter
 from verl_compat.report import AdapterStatus, Status
 from verl_compat.terminal import console
 
-# outcomes that say "this does not concern you here"
-QUIET = ("not-needed", "out-of-range")
 _STYLE = {
     "applied": "green", "late": "green", "would-apply": "green", "untested": "yellow", "pending": "cyan",
     "failed": "red", "collision": "red", "disabled": "magenta",
@@ -26,7 +25,8 @@ _STYLE = {
 def show_status(status: Status, everything: bool) -> None:
     """Versions and adapter outcomes of an environment."""
     screen = console()
-    versions = Table("distribution", "version", "read from", "folder", title="found")
+    names = [what.dist for what in status.versions]
+    versions = _table("distribution", "version", "read from", "folder", title="found", keys=names)
     for what in status.versions:
         versions.add_row(what.dist, what.raw or "-", what.source, what.location or "-")
     screen.print(versions)
@@ -52,11 +52,17 @@ def show_merged(merged: Merged) -> None:
             Text(process["command"][:100]),
         )
     screen.print(processes)
-    outcomes = Table("adapter", "outcomes (processes)", title="adapters")
+    outcomes = _table("adapter", "outcomes (processes)", title="adapters", keys=merged.outcomes())
     for adapter, counts in merged.outcomes().items():
-        if counts.keys() - set(QUIET):
+        if counts.keys() - {*QUIET, "pending"}:
             outcomes.add_row(adapter, ", ".join(f"{outcome}: {count}" for outcome, count in sorted(counts.items())))
     screen.print(outcomes)
+    for process in merged.processes:
+        for adapter in process["adapters"]:
+            if adapter["outcome"] in ("failed", "collision"):
+                where = f"{process['host']}:{process['pid']}"
+                text = f"{adapter['outcome']}: {adapter['id']} in {where}: {adapter.get('reason', '')}"
+                screen.print(Text(text, style="red"))
     for where, command in merged.silent.items():
         screen.print(Text(f"did not activate: {where} {command[:120]}", style="red"))
     for file, reason in merged.unreadable.items():
@@ -78,8 +84,9 @@ def show_adapter(adapter: Adapter, outcome: AdapterStatus, noted: Mapping[str, o
 
 def show_list(adapters: Iterable[Adapter]) -> None:
     """All adapters in one table."""
-    table = Table("id", "kind", "applies to", "what it does")
-    for adapter in adapters:
+    shown = list(adapters)
+    table = _table("id", "kind", "applies to", "what it does", keys=[adapter.id for adapter in shown])
+    for adapter in shown:
         table.add_row(adapter.id, adapter.kind, ranges(adapter), adapter.summary)
     console().print(table)
 
@@ -124,8 +131,17 @@ def _facts(adapter: Adapter) -> list[tuple[str, str]]:
     ]
 
 
+def _table(first: str, *others: str, keys: Iterable[str], title: str | None = None) -> Table:
+    """A table whose first column, ``keys``, is never shortened or broken: ids are there to be copied."""
+    table = Table(title=title)
+    table.add_column(first, no_wrap=True, min_width=max(map(len, keys), default=0))
+    for name in others:
+        table.add_column(name, overflow="fold")
+    return table
+
+
 def _print_adapters(screen: Console, adapters: list[AdapterStatus], title: str) -> None:
-    table = Table("adapter", "outcome", "reason", title=title)
+    table = _table("adapter", "outcome", "reason", title=title, keys=[adapter.id for adapter in adapters])
     for adapter in adapters:
         table.add_row(adapter.id, Text(adapter.outcome, style=_STYLE.get(adapter.outcome, "")), adapter.reason)
     screen.print(table)

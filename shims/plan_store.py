@@ -76,7 +76,7 @@ class Store:
                 self._plans = weakref.WeakKeyDictionary()
                 return
             for models in self._plans.values():
-                for chunk in model if isinstance(model, list) else [model]:
+                for chunk in model if isinstance(model, (list, tuple)) else [model]:
                     models.pop(chunk, None)
 
     def __len__(self) -> int:

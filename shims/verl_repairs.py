@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import functools
-import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -132,8 +134,24 @@ def _context_parallel_size() -> int:
 
 
 def has_wide_weight_tuples(module: ModuleType) -> bool:
-    """Whether Bridge yields exported weights with more than name and tensor."""
-    fields = importlib.import_module("megatron.bridge.models.conversion.model_bridge").HFWeightTuple._fields
+    """Whether Bridge yields exported weights with more than name and tensor.
+
+    Told from Bridge's source: importing it here would change verl's order of imports, and fail where
+    Transformer Engine is missing.
+    """
+    folders = [*getattr(sys.modules.get("megatron"), "__path__", ()), *(f"{entry}/megatron" for entry in sys.path)]
+    files = (Path(folder, "bridge/models/conversion/model_bridge.py") for folder in folders)
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        return False
+    found = [node for node in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)]
+    fields = [
+        inner
+        for node in found
+        if node.name == "HFWeightTuple"
+        for inner in node.body
+        if isinstance(inner, ast.AnnAssign)
+    ]
     return len(fields) > 2
 
 

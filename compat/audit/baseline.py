@@ -26,10 +26,11 @@ def read(file: Path) -> frozenset[Key]:
         raise AuditError(f"baseline {file}: {error.strerror}; write one with --write-baseline {file}") from None
     except ValueError as error:
         raise AuditError(f"baseline {file}: not JSON ({error}); write it again with --write-baseline") from None
-    if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("findings"), list):
+    items = data.get("findings") if isinstance(data, dict) else None
+    if not isinstance(items, list) or data.get("format") != FORMAT or not all(isinstance(item, dict) for item in items):
         raise AuditError(f"baseline {file}: expected format {FORMAT}; write it again with --write-baseline")
     fields = ("consumer", "file", "scope", "symbol", "problem")
-    return frozenset(tuple(str(item.get(name, "")) for name in fields) for item in data["findings"])  # type: ignore[misc]
+    return frozenset(tuple(str(item.get(name, "")) for name in fields) for item in items)  # type: ignore[misc]
 
 
 def write(file: Path, results: Sequence[Result]) -> int:
@@ -40,7 +41,7 @@ def write(file: Path, results: Sequence[Result]) -> int:
     try:
         file.write_text(json.dumps({"format": FORMAT, "findings": items}, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise AuditError(f"baseline {file}: {error.strerror}") from None
+        raise AuditError(f"baseline {file}: cannot be written there ({error.strerror})") from None
     return len(keys)
 
 

@@ -60,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
         return _matrix(args) if args.matrix else _set(args)
     except AuditError as error:
         return _fail(str(error))
+    except (OSError, ValueError, RuntimeError, TypeError, OverflowError) as error:  # exit status 1 means findings
+        return _fail(f"{type(error).__name__}: {error}; if your input is right, please report this")
 
 
 def _fail(text: str) -> int:
@@ -118,9 +120,22 @@ def _sources(args: argparse.Namespace) -> tuple[Source | None, dict[str, Source]
         return sources.code_base(args.consumer), found
     first = _consumer_of(subjects(), found)
     if first is None:
-        names = ", ".join(subject.dist for subject in subjects())
-        raise AuditError(f"nothing to audit: no distribution that uses another one is given or installed ({names})")
+        raise AuditError(_nothing(named, found))
     return found.pop(first), found
+
+
+def _nothing(named: dict[str, str], found: dict[str, Source]) -> str:
+    from .audit import subjects
+
+    if not named:
+        names = ", ".join(subject.dist for subject in subjects())
+        return f"nothing to audit: none of {names} that uses another one is installed; name versions, e.g. --verl 0.9.1"
+    options = [f"--{subject.option} installed" for subject in subjects() if subject.dist not in found]
+    here = " and ".join(f"{dist} {source.version}" for dist, source in found.items())
+    return (
+        f"nothing to audit: {here} alone use nothing of each other; also name what goes with it, a version or "
+        f"{' or '.join(options)} (only what is named is looked at)"
+    )
 
 
 def _consumer_of(subjects: Sequence[Audited], found: dict[str, Source]) -> str | None:
@@ -169,7 +184,13 @@ def _matrix(args: argparse.Namespace) -> int:
 
 def _versions(dist: str, text: str) -> list[str]:
     from .audit import subject_of, upstream_of
+    from .fetch import parse_version
 
     if text == "all":
         return list(upstream_of(subject_of(dist)).known)
-    return [part.strip() for part in text.split(",") if part.strip()]
+    versions = [part.strip() for part in text.split(",") if part.strip()]
+    if not versions:
+        raise AuditError(f"--{subject_of(dist).option} {text}: names no version; expected e.g. 0.5.1,0.6.0 or all")
+    for version in versions:
+        parse_version(dist, version)
+    return versions

@@ -120,8 +120,17 @@ def unpacked(wheel: Path, dist: str, *, cache: Path | None = None) -> Fetched:
 def cached_versions(dist: str, cache: Path | None = None) -> tuple[str, ...]:
     """Releases of ``dist`` that the cache holds, oldest first."""
     base = (cache or cache_dir()) / LAYOUT / canonicalize_name(dist)
-    found = [entry.name for entry in base.glob("*") if is_complete(entry)]
+    found = [entry.name for entry in base.glob("*") if is_complete(entry) and is_version(entry.name)]
     return tuple(sorted(found, key=Version))
+
+
+def is_version(text: str) -> bool:
+    """Whether a text is a version by PEP 440."""
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
 
 
 def parse_version(dist: str, text: str) -> Version:
@@ -129,7 +138,9 @@ def parse_version(dist: str, text: str) -> Version:
     try:
         return Version(text)
     except InvalidVersion:
-        raise NoSuchVersionError(f"{dist}: {text!r} is not a version; expected one like 0.5.1") from None
+        shown = text if len(text) < 80 else text[:77] + "..."
+        hint = "; lists and 'all' need --matrix" if "," in text or text == "all" else ""
+        raise NoSuchVersionError(f"{dist}: {shown!r} is not a version; expected one like 0.5.1{hint}") from None
 
 
 # --- the cache ---------------------------------------------------------------
@@ -137,7 +148,9 @@ def parse_version(dist: str, text: str) -> Version:
 
 def is_complete(entry: Path) -> bool:
     """Whether a cache entry is there; entries appear only when complete."""
-    return not entry.name.startswith(".") and (entry / "source.json").is_file()
+    if entry.name.startswith(".") or not (entry / "source.json").is_file():
+        return False
+    return any((entry / "tree").glob("*/"))  # a cleaner of temporary files may have taken it
 
 
 @contextmanager
@@ -162,8 +175,9 @@ def commit(work: Path, entry: Path) -> None:
     try:
         work.rename(entry)
     except OSError:
-        if not is_complete(entry):
-            raise
+        if not is_complete(entry):  # what is left of one that was partly deleted
+            shutil.rmtree(entry, ignore_errors=True)
+            work.rename(entry)
 
 
 def write_source(work: Path, wheel: str, sha256: str = "") -> None:

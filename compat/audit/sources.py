@@ -54,7 +54,7 @@ class Source:
                     known = pickle.load(file)
                 if isinstance(known, Consumer):
                     return known
-            except (OSError, ValueError, EOFError, AttributeError, ImportError, pickle.UnpicklingError):
+            except Exception:  # a damaged pickle may raise anything
                 pass  # written by another version, or damaged: read again
         found = reading.read_consumer(self.dist, self.version, self.root, self.folders, roots)
         if kept is not None:
@@ -104,6 +104,8 @@ def given(subject: Audited, upstream: Upstream, text: str) -> Source:
     Raises:
         AuditError: it is none of these, or belongs to another project.
     """
+    if len(text) > 4096:
+        raise AuditError(f"--{subject.option}: {len(text)} characters; expected a version, a .whl file or a folder")
     path, _, stated = text.partition("@")
     if text.endswith(".whl"):
         done = fetch.unpacked(Path(text), subject.dist)
@@ -149,6 +151,8 @@ def code_base(folder: Path) -> Source:
     if not folder.is_dir():
         raise AuditError(f"--consumer {folder}: no such folder; expected one that holds Python files")
     whole = folder.resolve()
+    if next(whole.rglob("*.py"), None) is None:
+        raise AuditError(f"--consumer {folder}: holds no Python file; nothing would be looked at")
     root = whole
     while (root / "__init__.py").is_file() and root.parent != root:
         root = root.parent

@@ -21,6 +21,8 @@ class UnreadableError(Exception):
 def read_text(path: Path) -> str:
     """The text of a source file; UnreadableError for one too large or not decodable."""
     try:
+        if not path.is_file():  # a pipe would be waited for
+            raise UnreadableError("no regular file")
         size = path.stat().st_size
         if size > MAX_SOURCE:
             raise UnreadableError(f"{size / 2**20:.1f} MB, more than the limit of {MAX_SOURCE // 2**20} MB")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -114,6 +117,10 @@ def test_table_and_markdown_name_place_symbol_and_adapter(capsys: pytest.Capture
         (["--consumer", "/no/such/folder", "--vllm", "0.24.0"], "no such folder"),
         (["--verl", "0.9.1", "--vllm", "0.24.0", "--baseline", "/no/such/file"], "--write-baseline"),
         (["--matrix", "--verl", "all"], "needs versions"),
+        (["--matrix", "--verl", "0.9.1", "--bridge", "nonsense"], "not a version"),
+        (["--matrix", "--verl", "0.9.1", "--bridge", ","], "names no version"),
+        (["--verl", "0.9.0,0.9.1", "--bridge", "0.4.2"], "--matrix"),
+        (["--verl", "9" * 5000, "--bridge", "0.4.2"], "5000 characters; expected a version"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_status_2(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,3 +147,36 @@ def test_no_network_is_said_and_the_cache_still_serves(
     capsys.readouterr()
     with pytest.raises(fetch.AuditError, match="cannot be reached"):
         fetch.fetch("vllm", "0.24.0", cache=tmp_path)
+
+
+def test_one_distribution_alone_says_what_to_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--verl", "0.9.1") == 2
+    told = capsys.readouterr().err
+    assert "verl 0.9.1 alone" in told
+    assert "--bridge installed" in told
+
+
+def test_an_empty_consumer_is_an_error_and_not_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--consumer", str(tmp_path), "--bridge", "0.4.2") == 2
+    assert "holds no Python file" in capsys.readouterr().err
+
+
+def test_a_pipe_in_the_consumer_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "real.py").write_text("import os\n")
+    os.mkfifo(tmp_path / "pipe.py")
+    assert run("--consumer", str(tmp_path), "--bridge", "0.4.2") == 0
+    assert "pipe.py" in capsys.readouterr().out
+
+
+def test_a_cache_entry_whose_tree_is_gone_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cleaner of temporary files takes files and leaves others; an empty tree would look clean."""
+    wheel = tmp_path / "verl-0.9.1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("verl/__init__.py", "")
+        archive.writestr("verl-0.9.1.dist-info/METADATA", "Name: verl\nVersion: 0.9.1\n")
+        archive.writestr("verl-0.9.1.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+    done = fetch.unpacked(wheel, "verl", cache=tmp_path / "cache")
+    shutil.rmtree(done.root)
+    again = fetch.unpacked(wheel, "verl", cache=tmp_path / "cache")
+    assert not again.cached
+    assert (again.root / "verl/__init__.py").is_file()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from pathlib import Path
@@ -166,7 +167,6 @@ def test_children_are_seen() -> None:
 def test_public_names(world: World) -> None:
     from verl_compat.adapters import public
 
-    assert set(public.HELPERS) <= set(dir(verl_compat))
     with pytest.raises(AttributeError, match="no attribute 'no_such'"):
         _ = verl_compat.no_such
     world.package("up", leaf=LEAF + "\nown = 'own'\n")
@@ -175,8 +175,11 @@ def test_public_names(world: World) -> None:
     public.HELPERS["c"], public.HELPERS["d"] = ("up.gone:x", "world_shims:shim"), ("absent.leaf:x", "world_shims:shim")
     try:
         assert (verl_compat.a, verl_compat.b, verl_compat.c) == ("own", "shim", "shim")
-        with pytest.raises(ModuleNotFoundError, match="absent"):
+        with pytest.raises(ImportError, match=r"verl_compat\.d works on absent\.leaf, which cannot be imported"):
             _ = verl_compat.d
+        assert {"a", "b", "c", *public.OWN} <= set(dir(verl_compat))
+        assert "d" not in dir(verl_compat)
+        assert dict(inspect.getmembers(verl_compat))["a"] == "own"
     finally:
         for name in "abcd":
             del public.HELPERS[name]

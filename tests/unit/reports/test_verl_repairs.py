@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -180,17 +181,18 @@ def test_gradient_dtype_is_untouched_unless_asked_for(engine, how):
 )
 def test_wider_weight_tuples(stubs, engine, fields, expected):
     """Megatron-Bridge#1996: no release has three fields; a fork does."""
-    names = ", ".join(f'"{field.strip()}"' for field in fields.split(","))
+    body = "".join(f"\n            {field.strip()}: object" for field in fields.split(","))
     stubs.dist(
         "megatron-bridge",
         "0.6.2",
         models__conversion__model_bridge=f"""
-        from collections import namedtuple
-        HFWeightTuple = namedtuple("HFWeightTuple", [{names}])
+        from typing import NamedTuple
+        class HFWeightTuple(NamedTuple):{body}
     """,
     )
     made = engine(verl="0.9.1")
     assert stubs.outcome("verl_weight_tuple_width") == expected
+    assert "megatron.bridge.models.conversion.model_bridge" not in sys.modules
     made.weights = [("a", 1, "x"), ("b", 2, "y")] if expected == "applied" else [("a", 1), ("b", 2)]
     weights, peft = made.get_per_tensor_param()
     assert list(weights) == [("a", 1), ("b", 2)]
