@@ -58,11 +58,18 @@ def _table(findings: Sequence[Finding], everything: bool) -> Table:
     if everything:
         table.add_column("guard")
     table.add_column("repaired by", overflow="fold", ratio=2)
-    for finding in findings:
-        row = [f"{finding.file}:{finding.line}", words(finding)]
+    for finding in sorted(findings, key=lambda finding: bool(finding.repaired_by)):  # what is left comes first
+        row = [f"{finding.file}:{finding.line}{_function(finding)}", words(finding)]
         row += [finding.guard] if everything else []
         table.add_row(*(escape(cell) for cell in row), escape(", ".join(finding.repaired_by) or "-"))
     return table
+
+
+def _function(finding: Finding) -> str:
+    """`` in Class.method``, where the use stands in one; whether it runs at import or in an optional feature."""
+    module = finding.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    inner = finding.scope.removeprefix(module).lstrip(".")
+    return f" in {inner}" if inner and inner != finding.scope else " at import" if not inner else ""
 
 
 def words(finding: Finding) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -149,15 +150,24 @@ class Misfit:
     detail: str
 
 
+def _listed(keyword: str, names: list[str]) -> str:
+    """The parameters there are; of many only those that look alike."""
+    if len(names) <= 8:
+        return ", ".join(names) or "none"
+    close = difflib.get_close_matches(keyword, names, n=3, cutoff=0.5)
+    return f"{len(names)}" + (f", such as {', '.join(close)}" if close else "")
+
+
 def misfits(signature: Signature, shape: Shape) -> list[Misfit]:
     """What is wrong with a call; nothing where ``*`` or ``**`` hide what is passed."""
     found = []
     names = {p.name: p for p in signature.parameters if p.keyword}
     positional = [p for p in signature.parameters if p.positional]
-    listed = ", ".join(p.name for p in signature.parameters) or "none"
     for keyword in shape.keywords:
         if keyword not in names and not signature.double_star:
-            found.append(Misfit("unknown-keyword", keyword, f"no parameter {keyword}; it has: {listed}"))
+            found.append(
+                Misfit("unknown-keyword", keyword, f"no parameter {keyword}; it has {_listed(keyword, list(names))}")
+            )
     if shape.positional > len(positional) and not signature.star:
         words = f"{shape.positional} positional arguments given, at most {len(positional)} taken"
         found.append(Misfit("too-many-arguments", "", words))
