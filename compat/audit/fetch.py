@@ -272,7 +272,7 @@ def _explain(name: str, version: Version, output: str, known: tuple[str, ...]) -
 
 def nearest(version: Version, offered: list[str], count: int = 4) -> tuple[str, ...]:
     """The offered versions closest to ``version`` in order: those just below and just above."""
-    ordered = sorted({Version(item) for item in offered if not _invalid(item)})
+    ordered = sorted({Version(item) for item in offered if is_version(item)})
     below = [item for item in ordered if item < version]
     above = [item for item in ordered if item > version]
     half = count // 2
@@ -280,14 +280,6 @@ def nearest(version: Version, offered: list[str], count: int = 4) -> tuple[str, 
     low = below[-(count - len(high)) :] if len(high) < half else low
     high = above[: count - len(low)] if len(low) < half else high
     return tuple(str(item) for item in [*low, *high])
-
-
-def _invalid(text: str) -> bool:
-    try:
-        Version(text)
-    except InvalidVersion:
-        return True
-    return False
 
 
 def main(arguments: list[str] | None = None) -> int:
