@@ -28,7 +28,7 @@ class Stats:
         reasons: why they planned anew; the counts sum up to ``misses``.  ``"first export"``,
             what has changed (``"shapes"``, ``"process groups"``, ...), ``"a peer rank"``
             (this rank's plan was right, another's was not), ``"unfinished export"`` (an
-            earlier one was abandoned or failed), ``"ranks differ in mode"``, ``"cleared"``.
+            earlier one was abandoned or failed), ``"ranks differ in mode"``.
         exempt: exports left to Bridge, by mode (keys of :data:`EXEMPT`).
         inventories_skipped: adapter inventories not made, as no rank has an adapter.
         votes: agreements that took a collective.
