@@ -85,6 +85,8 @@ class Expressions:
             self._refer(found.path)
             if found.path.endswith(".__version__"):
                 return VersionOf(self.walker.settings.dist_of(found.path), text=True)
+        elif self.walker.patch_module and name in self.walker.tables:
+            self._refer(f"{self.walker.module}.{name}")
         return OPAQUE if found is None else found
 
     def _refer(self, path: str) -> None:

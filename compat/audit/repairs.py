@@ -103,6 +103,11 @@ class Repairs:
             return set()
         return {cls if isinstance(cls, str) else cls.path for _, cls in mro_of(library, answer.obj)}
 
+    def _is_table(self, path: str) -> bool:
+        """Whether a path is a module-level variable of the consumer."""
+        module, _, name = path.rpartition(".")
+        return name in self.consumer.modules.get(module, {})
+
     def _scope(self, scope: str, depth: int = 0) -> tuple[str, ...]:
         """Adapters that replace the consumer code which a scope belongs to."""
         if scope in self._scopes:
@@ -115,7 +120,7 @@ class Repairs:
         here = scope
         while not found and here and depth < 4:
             users = [c.scope for c in self.consumer.references.get(here, ()) if not _within(c.scope, here)]
-            if users and here in self.consumer.functions:
+            if users and (here in self.consumer.functions or self._is_table(here)):
                 by_user = [self._scope(user, depth + 1) for user in users]
                 if all(by_user):
                     found = {adapter for ids in by_user for adapter in ids}

@@ -92,6 +92,7 @@ class Walker:
         self.cls = ""
         self.function = ""
         self.patch_module = False
+        self.tables: set[str] = set()
         self.lines: list[str] = []
         self._pending: list[_Pending] = []
         self._expressions = expressions.Expressions(self)
@@ -107,6 +108,13 @@ class Walker:
     def run(self, tree: ast.Module, patches: bool) -> None:
         """Walk the module, then the functions in it; ``patches``: it hands patch targets over in variables."""
         self.patch_module = patches
+        self.tables = {
+            target.id
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
         self.block(tree.body)
         self.consumer.modules[self.module] = self.scope.values
         while self._pending:
@@ -346,7 +354,12 @@ class Walker:
         self.value(node.msg)
 
     def _on_assign(self, node: ast.Assign) -> None:
+        kept, first = self.context, node.targets[0]
+        if self.patch_module and self.scope.kind == "module" and isinstance(first, ast.Name):
+            # a table of patch targets: what is done with it is done where it is read
+            self.context = replace(kept, scope=f"{kept.scope}.{first.id}")
         value = self.value(node.value)
+        self.context = kept
         for target in node.targets:
             self.assign(target, value, node)
 

@@ -180,3 +180,10 @@ def test_a_cache_entry_whose_tree_is_gone_is_fetched_again(tmp_path: Path, monke
     again = fetch.unpacked(wheel, "verl", cache=tmp_path / "cache")
     assert not again.cached
     assert (again.root / "verl/__init__.py").is_file()
+
+
+def test_a_table_of_patch_targets_is_repaired_with_the_function_that_reads_it() -> None:
+    """verl hands its NVFP4 patch targets to ``patch()`` from a table; the adapter replaces the function."""
+    found = [f for f in audited("verl 0.9.1", "vllm 0.24.0").findings if f.scope.endswith("vllm_patch._PATCH_TARGETS")]
+    assert len(found) == 2
+    assert {f.repaired_by for f in found} == {("verl_ge_0_7_1_qat_nvfp4_on_marlin",)}
