@@ -172,3 +172,11 @@ def test_looking_does_not_ring_the_bell(built: Path, python: Path) -> None:
     install(python, wheel)
     code = "import verl_compat; print([verl_compat.status().active for _ in range(2)], verl_compat.revert(), "
     assert probe(python, code + "verl_compat.status().active)") == "[True, True] None False"
+
+
+def test_one_bell_hangs_in_a_virtual_environment(built: Path, python: Path) -> None:
+    """``site`` executes the lines of a virtual environment's ``.pth`` files twice."""
+    (wheel,) = built.glob("*.whl")
+    install(python, wheel)
+    code = "import sys; print(sum(type(found).__name__ == 'VerlCompatDoorbell' for found in sys.meta_path))"
+    assert probe(python, code) == "1"
