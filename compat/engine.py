@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -115,9 +116,13 @@ def provide(name: str) -> ModuleSpec | None:
         if decision.outcome is None:
             outcome = "untested" if decision.untested else "applied"
             STATE.record(Entry(adapter.id, outcome, decision.reason, decision.conditions))
-            return ModuleSpec(name, ProvideLoader(adapter.id, patch.names))
+            return ModuleSpec(name, ProvideLoader(adapter.id, patch.names, partial(_not_provided, adapter.id)))
         STATE.record(Entry(adapter.id, decision.outcome, decision.reason, decision.conditions))
     return None
+
+
+def _not_provided(adapter_id: str, reason: str) -> None:
+    STATE.record(Entry(adapter_id, "failed", reason))
 
 
 def version_texts() -> Mapping[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.abc
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -15,9 +15,10 @@ from verl_compat.refs import resolve
 class ProvideLoader(importlib.abc.Loader):
     """Fills a module with names that live elsewhere now."""
 
-    def __init__(self, adapter_id: str, names: Mapping[str, str]) -> None:
+    def __init__(self, adapter_id: str, names: Mapping[str, str], failed: Callable[[str], None]) -> None:
         self.adapter_id = adapter_id
         self.names = names
+        self.failed = failed
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """The default module."""
@@ -32,6 +33,7 @@ class ProvideLoader(importlib.abc.Loader):
         try:
             values = {name: resolve(reference) for name, reference in self.names.items()}
         except (ImportError, AttributeError) as error:
+            self.failed(f"{type(error).__name__}: {error}")
             raise ModuleNotFoundError(
                 f"No module named {module.__name__!r} (verl-compat knows {dict(self.names)}, but: {error})",
                 name=module.__name__,

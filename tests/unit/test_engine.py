@@ -456,6 +456,7 @@ def test_provided_module_whose_home_is_gone_too_is_not_found(world: World) -> No
     world.adapter("up_gone", Provide({"Thing": "up.nowhere:Thing"}), target="up.old")
     with pytest.raises(ModuleNotFoundError, match="No module named 'up.old'"):
         importlib.import_module("up.old")
+    assert world.outcome("up_gone") == "failed"
 
 
 def test_provide_yields_to_the_real_module(world: World) -> None:
