@@ -73,8 +73,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "verl.utils.megatron_peft_utils": ("verl_0_7_adapter_format",),
     "verl.utils.megatron_utils": (
         "verl_0_7_adapter_path",
-        "verl_0_8_mtp_disabled",
         "verl_adapter_format",
+        "verl_lt_0_9_mtp_disabled",
     ),
     "verl.utils.modelopt.qat_weight_exporter": ("verl_ge_0_8_qat_exporter_amax",),
     "verl.utils.modelopt.vllm_modelopt_patch": ("verl_ge_0_8_modelopt_nvfp4_on_marlin",),

@@ -83,7 +83,10 @@ def names_by_model_type(model_config: Any, bridge: Any, provider: Any, dtype: An
     versions = installed("verl", "vllm", "megatron-bridge")
     if "vllm" not in versions:
         return None
-    kind = getattr(getattr(model_config, "hf_config", None), "model_type", "unknown")
+    hf_config = getattr(model_config, "hf_config", None)
+    kind = getattr(hf_config, "model_type", "unknown")
+    if not setting(provider, "num_moe_experts", 0) and getattr(hf_config, "vision_config", None) is None:
+        return None  # a dense language model's names are right
     return diagnosis(
         f"lora.merge=False with model type {kind!r}",
         versions,

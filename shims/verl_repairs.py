@@ -62,7 +62,7 @@ def save_as_strict_as_configured(original: Callable[..., None], self: Any, *args
 
 
 def keep_mtp_off(original: Callable[..., None], model_config: Any, engine_config: Any) -> None:
-    """Around verl 0.8's ``check_mtp_config``: MTP that is switched off stays off when Bridge reads the model anew.
+    """Around ``check_mtp_config`` of verl 0.7.1 and 0.8: MTP that is off stays off when Bridge reads the model anew.
 
     verl clears the Hugging Face configuration that it holds; Bridge reads its own from the checkpoint
     (verl PR #6626).  mbridge is given verl's configuration, so it needs nothing.

@@ -21,11 +21,11 @@ MISSING: Mapping[str, Mapping[str, int]] = {
 (static audit of the newest wheels of both lines)."""
 
 PARTIAL: Mapping[tuple[str, str], str] = {
-    ("0.3", "0.17"): "Bridge's inference and VLM inference modules",
-    ("0.3", "0.18"): "Bridge's inference and VLM inference modules",
-    ("0.3", "0.19"): "Bridge's inference and VLM inference modules",
+    ("0.3", "0.17"): "Bridge's training and inference modules (core's megatron_tokenizer is gone)",
+    ("0.3", "0.18"): "Bridge's training and inference modules (core's megatron_tokenizer is gone)",
+    ("0.3", "0.19"): "Bridge's training and inference modules (core's megatron_tokenizer is gone)",
 }
-"""Pairs that train: what of Bridge cannot be imported."""
+"""Pairs of which `import megatron.bridge` works: what of Bridge cannot be imported."""
 
 NATURAL: Mapping[str, tuple[str, str]] = {
     "0.3": ("0.3.1", "0.16.1"),
@@ -118,7 +118,7 @@ def status_note(versions: Mapping[str, str]) -> str | None:
         return f"{pair}: a pair that goes together"
     partial = PARTIAL.get((line(bridge) or "", line(core) or ""))
     if partial:
-        return f"{pair}: trains, but {partial} cannot be imported ({lacks} names missing)"
+        return f"{pair}: {partial} cannot be imported, {lacks} names missing. {remedy(bridge, core)}"
     return f"{pair}: does NOT go together, {lacks} names missing. {remedy(bridge, core)}"
 
 

@@ -88,9 +88,15 @@ def test_expert_lora_on_early_bridge(peft, said, bridge, expert, told):
 )
 def test_lora_that_is_not_merged(peft, said, verl, vllm, merge, told):
     """verl#6256, verl#7327; verl 0.7.0 syncs no adapters, verl 0.9 decides name by name."""
-    spoke = peft(said, {"rank": 8, "merge": merge}, {"num_moe_experts": None}, verl=verl, vllm=vllm)
+    lora = {"rank": 8, "merge": merge, "target_modules": ["linear_qkv"]}
+    spoke = peft(said, lora, MOE, verl=verl, vllm=vllm)
     assert spoke == (["verl_lt_0_9_lora_rollout_names"] if told else [])
     assert all("qwen3_moe" in text and "merge=True" in text for text in said())
+
+
+def test_lora_that_is_not_merged_in_a_dense_language_model(peft, said):
+    """Its base-weight names are right on every verl."""
+    assert peft(said, {"rank": 8, "merge": False}, {"num_moe_experts": None}, verl="0.8.0", vllm="0.18.0") == []
 
 
 @pytest.mark.parametrize(

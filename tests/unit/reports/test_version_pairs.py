@@ -139,7 +139,7 @@ def test_told_where_only_the_training_configuration_fails(stubs, said):
     [
         ("0.5.1", "0.18.2", "goes together"),
         ("0.5.1", "0.16.1", "does NOT go together"),
-        ("0.3.1", "0.18.2", "trains, but"),
+        ("0.3.1", "0.18.2", "training and inference modules"),
         ("0.9.0", "0.18.2", "not in the table"),
     ],
 )

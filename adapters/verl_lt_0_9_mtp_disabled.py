@@ -1,14 +1,14 @@
-"""mtp.enable=False stays off when Megatron-Bridge reads the model configuration anew (verl 0.8)."""
+"""mtp.enable=False stays off when Megatron-Bridge reads the model configuration anew (verl 0.7.1 and 0.8)."""
 
 from verl_compat.records import Adapter, Wrap
 
 ADAPTER = Adapter(
-    id="verl_0_8_mtp_disabled",
+    id="verl_lt_0_9_mtp_disabled",
     kind="guard",
-    summary="mtp.enable=False stays off when Megatron-Bridge reads the model configuration anew (verl 0.8)",
+    summary="mtp.enable=False stays off when Megatron-Bridge reads the model configuration anew (verl 0.7.1, 0.8)",
     target="verl.utils.megatron_utils",
-    applies={"verl": ">=0.8.0,<0.9"},
-    tested=({"verl": "0.8.0"},),
+    applies={"verl": ">=0.7.1,<0.9"},
+    tested=({"verl": "0.7.1"}, {"verl": "0.8.0"}),
     needed=(),
     patches=(
         Wrap(
