@@ -48,14 +48,19 @@ class Finder:
 
     def __init__(self) -> None:
         self.deferred: set[str] = set()
+        self.polling = False
 
     def find_spec(
         self, fullname: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
         """The real spec with its loader hooked; None for names that are not watched."""
-        if self.deferred:
-            with GlobalLockReleased():
-                hook("poll_deferred", self.deferred)
+        if self.deferred and not self.polling:
+            self.polling = True
+            try:
+                with GlobalLockReleased():
+                    hook("poll_deferred", self.deferred)
+            finally:
+                self.polling = False
         if fullname not in TARGETS:
             return None
         spec = real_spec(fullname, path, target)
@@ -157,23 +162,32 @@ def install() -> "Finder | None":
     """Put the finder first on ``sys.meta_path``, once; None when switched off."""
     if mode() == "off":
         return None
-    found = finder()
-    if found is None:
-        found = Finder()
-        sys.meta_path.insert(0, found)
+    _imp.acquire_lock()  # two threads may ring at once
+    try:
+        found = finder()
+        if found is None:
+            found = Finder()
+            bells = [at for at, each in enumerate(sys.meta_path) if _kind(each) == "VerlCompatDoorbell"]
+            if bells:  # in its place: removing one makes other threads that walk over the list skip the next
+                sys.meta_path[bells[0]] = found
+            else:
+                sys.meta_path.insert(0, found)
+    finally:
+        _imp.release_lock()
     return found
 
 
-def start(name: str, path: "Sequence[str] | None", target: "ModuleType | None") -> "ModuleSpec | None":
-    """Called by the ``.pth`` for the first watched package: put the finder in place and ask it.
+def start(bell: "Any") -> "Finder | None":
+    """Called by the ``.pth`` for the first watched package: put the finder in the bell's place.
 
     Leaves a first report where reports were asked for.
     """
     found = install()
+    if found is None:
+        bell.find_spec = lambda *args, **more: None
     if os.environ.get("VERL_COMPAT_REPORT_DIR"):
-        with GlobalLockReleased():
-            hook("write_report")
-    return found.find_spec(name, path, target) if found else None
+        hook("write_report")
+    return found
 
 
 def is_ours(found: "Any") -> bool:

@@ -3,32 +3,32 @@
 
 The ``.pth`` runs at the start of every interpreter of the environment, so it compiles and imports as
 little as it can: it only hangs up an object on ``sys.meta_path`` whose ``find_spec`` executes this text
-when the first package that is watched is imported.  ``bell``, ``name``, ``path`` and ``target`` are the
+when a package that is watched is imported.  ``bell``, ``name``, ``path`` and ``target`` are the
 arguments of that ``find_spec``; ``spec`` is what it returns.
 
-The global import lock is given up meanwhile, as in ``_boot.GlobalLockReleased``.
+The global import lock is given up meanwhile, as in ``_boot.GlobalLockReleased``.  The bell stays where it
+is until the finder takes its place: other threads are walking over ``sys.meta_path``, and those that
+import a watched package at the same moment ring it too.
 """
 
 import _imp
-import sys
 
-spec = None
+spec = found = None
 held = 0
-if bell in sys.meta_path:  # noqa: F821
-    sys.meta_path.remove(bell)  # noqa: F821
-    try:
-        while True:
-            _imp.release_lock()
-            held += 1
-    except RuntimeError:
-        pass
-    try:
-        try:
-            from verl_compat._boot import start
-        except Exception:  # an orphan of an uninstalled package stays silent
-            pass
-        else:
-            spec = start(name, path, target)  # noqa: F821
-    finally:
-        for _turn in range(held):
-            _imp.acquire_lock()
+try:
+    while True:
+        _imp.release_lock()
+        held += 1
+except RuntimeError:
+    pass
+try:
+    from verl_compat._boot import start
+
+    found = start(bell)  # noqa: F821
+except Exception:  # an orphan of an uninstalled package stays silent
+    bell.find_spec = lambda *args, **more: None  # noqa: F821
+finally:
+    for _turn in range(held):
+        _imp.acquire_lock()
+if found is not None:
+    spec = found.find_spec(name, path, target)  # noqa: F821

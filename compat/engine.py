@@ -93,6 +93,8 @@ def after_exec(name: str, late: bool = False) -> None:
                 STATE.record(_handle(adapter, module, late))
             finally:
                 STATE.release(adapter.id)  # also at a KeyboardInterrupt
+            if STATE.reverted:  # by another thread, meanwhile
+                _withdraw(adapter.id, "disabled", "reverted")
             _raise_if_strict(adapter)
     write_report()
 

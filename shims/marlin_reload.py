@@ -298,6 +298,9 @@ def convert(
 
     A layer that is already in kernel format is left alone: converting it twice would
     destroy it.
+
+    Raises:
+        RuntimeError: an earlier conversion failed half way, and no new weights were sent since.
     """
     state = ReloadState.of(layer)
     if state is None:
@@ -309,6 +312,11 @@ def convert(
         state.adopt(method, layer, before)
         return
     if not state.holds_checkpoint(layer):
+        if state.restored:
+            raise RuntimeError(
+                f"verl-compat: {type(layer).__name__} was left half converted when an earlier conversion failed. Put "
+                "checkpoint parameters on the model again (verl's prepare_..._for_...), send all weights, then convert."
+            )
         logger.debug("%s is in kernel format already: not converted again", type(layer).__name__)
         return
     before_conversion(layer, False)

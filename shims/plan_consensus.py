@@ -88,6 +88,14 @@ def voting_groups(groups: Sequence[Any]) -> list[Any]:
     return taken
 
 
+def blind(groups: Sequence[Any]) -> bool:
+    """True where there are other processes and no group to agree over: a kept plan could then be a hang."""
+    dist = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_available() or not dist.is_initialized():
+        return False
+    return bool(dist.get_world_size() > 1) and all(group is None for group in groups)
+
+
 def reduce_device(group: Any) -> Any:
     """The device on which object collectives of ``group`` run, as torch itself chooses it."""
     import torch.distributed.distributed_c10d as c10d

@@ -97,13 +97,15 @@ def process_groups(chunks: Sequence[Any]) -> list[Any]:
     """The groups that an export of ``chunks`` communicates over; None where one is missing.
 
     In the order pipeline, tensor, expert, expert-tensor parallel: those of the model's own
-    ``pg_collection`` if it has one, followed by megatron-core's global ones.
+    ``pg_collection`` if it has one (of a vision-language model first its language model's, which
+    Bridge 0.6 prefers), followed by megatron-core's global ones.
     """
     chunk: Any = chunks[0] if chunks else None
     while "module" in getattr(chunk, "_modules", ()):  # DDP, Float16Module and other wrappers
         chunk = chunk.module
-    own = getattr(chunk, "pg_collection", None)
-    groups = [getattr(own, name, None) for name in _GROUP_FIELDS] if own is not None else []
+    owners = (getattr(chunk, "language_model", None), chunk)
+    collections = [own for owner in owners if (own := getattr(owner, "pg_collection", None)) is not None]
+    groups = [getattr(own, name, None) for own in collections for name in _GROUP_FIELDS]
     state = sys.modules.get("megatron.core.parallel_state")
     for name in _GROUP_GETTERS if state is not None else ():
         try:

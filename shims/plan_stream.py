@@ -146,6 +146,8 @@ def _inspect(entry: Entry | str, request: Request) -> _View:
     if request.disabled:
         return _View("disabled", exempt="disabled")
     try:
+        if plan_consensus.blind(plan_fingerprint.process_groups(request.chunks)):
+            return _View("no process groups", exempt="no process groups")
         reason = entry if isinstance(entry, str) else _why_not(entry, request)
         if reason is None and isinstance(entry, Entry):
             return _View(None, no_adapters=not entry.fingerprint.adapters)

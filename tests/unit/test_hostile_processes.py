@@ -77,6 +77,32 @@ print([thread.is_alive() for thread in threads])
     assert run(program, site) == "[False, False]"
 
 
+def test_the_finder_takes_the_bells_place(site: Path) -> None:
+    """A list that got shorter would make another thread that walks over it skip a finder."""
+    program = """
+import sys
+before = list(sys.meta_path)
+bell = next(at for at, found in enumerate(before) if type(found).__name__ == "VerlCompatDoorbell")
+import verl
+after = list(sys.meta_path)
+print(len(before) == len(after), type(after[bell]).__name__, before[bell + 1:] == after[bell + 1:])
+"""
+    assert run(program, site) == "True Finder True"
+
+
+def test_restored_modules_while_something_is_deferred(site: Path) -> None:
+    program = """
+import sys, verl, verl_compat
+from verl_compat import _boot
+_boot.finder().deferred.add("verl.utils.checkpoint.megatron_checkpoint_manager")
+for name in [name for name in sys.modules if name.startswith("verl_compat")]:
+    del sys.modules[name]
+import colorsys
+print("imported")
+"""
+    assert run(program, site) == "imported"
+
+
 def test_a_clone_that_the_script_puts_on_the_path_is_found(site: Path, tmp_path: Path) -> None:
     program = f"""
 import sys

@@ -514,3 +514,23 @@ def test_verl_token_read_as_a_list_is_verls_list(bridge: Auto, model: list[Modul
 def test_wrap_says_what_it_got() -> None:
     with pytest.raises(TypeError, match=r"takes a megatron.bridge AutoBridge, got a builtins.dict"):
         plan_cache.wrap({})
+
+
+def test_groups_of_a_vision_language_models_inner_model_are_seen() -> None:
+    """Bridge 0.6 takes the groups of ``language_model`` where the outer model has none."""
+    inner, outer = object(), object()
+    collection = SimpleNamespace(pp=inner, tp=None, ep=None, expt_tp=None)
+    chunk = SimpleNamespace(_modules={}, language_model=SimpleNamespace(pg_collection=collection))
+    assert plan_fingerprint.process_groups([chunk])[0] is inner
+    chunk.pg_collection = SimpleNamespace(pp=outer, tp=None, ep=None, expt_tp=None)
+    assert [g for g in plan_fingerprint.process_groups([chunk]) if g is not None][:2] == [inner, outer]
+
+
+def test_without_any_group_in_sight_nothing_is_kept(
+    bridge: Auto, model: list[Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_consensus, "blind", lambda groups: True)
+    for _ in range(2):
+        list(export(bridge, model))
+    assert plan_cache.stats().exempt == {"no process groups": 2}
+    assert plan_cache.stats().entries == 0

@@ -408,6 +408,38 @@ def test_verls_own_function_converts_a_layer_without_a_method(vllm: str) -> None
     assert torch.equal(bias, data.bias)
 
 
+def test_a_conversion_that_failed_half_way_wants_the_weights_again(vllm: str, verl: Any) -> None:
+    build = harness.compressed_linear if verl.compressed else harness.modelopt_linear
+    _, layer = build(N, K, torch.bfloat16, False)
+    load_dense(verl, layer, harness.Checkpoint.random(N, K), first=True)
+    before = addresses(layer)
+    verl.prepare(Model(layer))
+    data = harness.Checkpoint.random(N, K, seed=1)
+    harness.send_dense(layer, data, verl.compressed)
+    ops = importlib.import_module("vllm._custom_ops")
+    repack = ops.gptq_marlin_repack
+    ops.gptq_marlin_repack = _out_of_memory
+    try:
+        with pytest.raises(RuntimeError, match="out of memory"):
+            verl.process(Model(layer))
+    finally:
+        ops.gptq_marlin_repack = repack
+    refused = None
+    try:
+        verl.process(Model(layer))  # right where the failure consumed nothing
+    except RuntimeError as error:
+        refused = str(error)
+    if refused is not None:
+        assert "half converted" in refused
+        load_dense(verl, layer, data, first=False)
+    assert_close(harness.dense_on_marlin(layer)[0], data.real(), tolerance(vllm, torch.bfloat16), data.scales)
+    assert addresses(layer) == before
+
+
+def _out_of_memory(*_: Any, **__: Any) -> None:
+    raise RuntimeError("out of memory")
+
+
 def test_a_layer_in_kernel_format_is_not_converted_twice(vllm: str, verl: Any) -> None:
     build = harness.compressed_linear if verl.compressed else harness.modelopt_linear
     method, layer = build(N, K, torch.bfloat16, True)
