@@ -5,7 +5,7 @@ from verl_compat.records import Adapter, Wrap
 ADAPTER = Adapter(
     id="bridge_lt_0_5_moe_lora_merge",
     kind="diagnose",
-    summary="Expert LoRA at expert parallelism on a Bridge that drops part of it",
+    summary="Expert LoRA at expert parallelism on a Bridge that was reported to drop part of it",
     target="verl.workers.config.megatron_peft",
     applies={"verl": ">=0.7.0", "megatron-bridge": ">=0.3.0,<0.5"},
     tested=(
@@ -22,8 +22,9 @@ ADAPTER = Adapter(
         ),
     ),
     why=(
-        "Bridge 0.3 and 0.4 skip grouped expert weights when adapters are merged for export, and "
-        "export the adapters of one expert-parallel rank only: the rollout is not the trained model."
+        "Reported of early Bridge: grouped expert weights are skipped when adapters are merged for export, or "
+        "the adapters of one expert-parallel rank only are exported. The code of 0.3.1 and 0.4.2 gathers them; "
+        "not settled by a run."
     ),
     links=(
         "https://github.com/NovaSky-AI/SkyRL/pull/893",

@@ -68,8 +68,9 @@ def early_moe_merge(model_config: Any, bridge: Any, provider: Any, dtype: Any = 
     return diagnosis(
         f"LoRA on MoE experts at expert_model_parallel_size={expert}",
         installed("megatron-bridge", "verl"),
-        "Before 0.5 Bridge leaves expert adapters out when it merges them for the rollout, and exports those of one "
-        "expert-parallel rank only: the rollout model is not the trained one.",
+        "Bridge before 0.5 was reported to leave expert adapters out when it merges them for the rollout, or to export "
+        "those of one expert-parallel rank only (SkyRL#893); the rollout model would not be the trained one. The code "
+        "of 0.3.1 and 0.4.2 gathers them, so compare one merged expert weight over two ranks before you trust either.",
         "Install megatron-bridge >= 0.5 with its megatron-core, set expert_model_parallel_size=1, or keep linear_fc1 "
         "and linear_fc2 out of lora.target_modules.",
     )
