@@ -7,8 +7,9 @@ ADAPTER = Adapter(
     kind="diagnose",
     summary="Says which vLLM verl 0.7's FP8 rollout works with, before training starts",
     target="verl.utils.vllm.vllm_fp8_utils",
-    applies={"verl": ">=0.7.0,<0.8", "vllm": ">=0.20"},
+    applies={"verl": ">=0.7.0,<0.8", "vllm": ">=0.14"},
     tested=(
+        {"verl": "0.7.0", "vllm": "0.17.1"},
         {"verl": "0.7.0", "vllm": "0.20.2"},
         {"verl": "0.7.1", "vllm": "0.33.0"},
     ),
@@ -16,7 +17,7 @@ ADAPTER = Adapter(
     patches=(Wrap("apply_vllm_fp8_patches", "verl_compat.shims.vllm_experts:warn_fp8_after_upgrade"),),
     why=(
         "verl 0.7 copies vLLM's FP8 weight processing, whose helper functions vLLM 0.20 removed: the "
-        "first weight sync fails."
+        "first weight sync fails. verl 0.7.0 sends scales as `_scale`, which vLLM 0.14 and newer do not read."
     ),
     links=(
         "https://github.com/verl-project/verl/issues/5683",

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from packaging.version import Version
+
 from verl_compat.shims.notices import before, diagnosis, installed, say_once
 
 _PACKAGE = "vllm.model_executor.layers.fused_moe"
@@ -48,10 +50,18 @@ def weight_holder(original: Callable[..., Any], model: Any, name: str) -> Any:
 
 
 def fp8_after_upgrade(*args: Any, **kwargs: Any) -> str | None:
-    """verl 0.7's FP8 patches on a vLLM that they were not written for (they name functions that are gone)."""
+    """verl 0.7's FP8 patches on a vLLM that they were not written for.
+
+    Those of 0.7.0 send scales under a name that vLLM 0.14 no longer reads; those of 0.7.1 name
+    functions that vLLM 0.20 removed.
+    """
+    versions = installed("verl", "vllm")
+    verl, vllm = (Version(versions.get(dist, "0")).release for dist in ("verl", "vllm"))
+    if verl >= (0, 7, 1) and vllm < (0, 20):
+        return None
     return diagnosis(
         "rollout.quantization=fp8",
-        installed("verl", "vllm"),
+        versions,
         "This verl replaces vLLM's FP8 weight processing by copies for older releases (verl 0.7.0: vLLM 0.11 to 0.13, "
         "verl 0.7.1: up to 0.19); here the first weight sync raises ImportError, or loads scales under a name that "
         "vLLM does not read.",

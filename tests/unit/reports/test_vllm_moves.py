@@ -142,7 +142,14 @@ def test_routed_experts_of_newer_vllm_are_its_own(stubs, moe):
 
 @pytest.mark.parametrize(
     ("verl", "vllm", "told"),
-    [("0.7.1", "0.20.2", True), ("0.7.0", "0.33.0", True), ("0.7.1", "0.17.1", False), ("0.8.0", "0.20.2", False)],
+    [
+        ("0.7.1", "0.20.2", True),
+        ("0.7.0", "0.33.0", True),
+        ("0.7.0", "0.17.1", True),
+        ("0.7.0", "0.12.0", False),
+        ("0.7.1", "0.17.1", False),
+        ("0.8.0", "0.20.2", False),
+    ],
 )
 def test_fp8_rollout_of_verl_0_7(stubs, moe, said, verl, vllm, told):
     """verl#5683: said when the FP8 patches are applied, which is before training starts."""
