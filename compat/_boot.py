@@ -177,14 +177,12 @@ def install() -> "Finder | None":
     return found
 
 
-def start(bell: "Any") -> "Finder | None":
+def start() -> "Finder | None":
     """Called by the ``.pth`` for the first watched package: put the finder in the bell's place.
 
     Leaves a first report where reports were asked for.
     """
     found = install()
-    if found is None:
-        bell.find_spec = lambda *args, **more: None
     if os.environ.get("VERL_COMPAT_REPORT_DIR"):
         hook("write_report")
     return found

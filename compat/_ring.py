@@ -24,11 +24,13 @@ except RuntimeError:
 try:
     from verl_compat._boot import start
 
-    found = start(bell)  # noqa: F821
+    found = start()
 except Exception:  # an orphan of an uninstalled package stays silent
-    bell.find_spec = lambda *args, **more: None  # noqa: F821
+    pass
 finally:
     for _turn in range(held):
         _imp.acquire_lock()
-if found is not None:
+if found is None:  # an orphan, or switched off: silent from now on
+    bell.find_spec = lambda *args, **more: None  # noqa: F821
+else:
     spec = found.find_spec(name, path, target)  # noqa: F821

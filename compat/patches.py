@@ -10,15 +10,14 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from verl_compat.records import Adapter, Add, OnUndo, Patch, Register, Replace, Wrap, dotted_get
 from verl_compat.refs import resolve
+from verl_compat.steps import ABSENT, AddMembers, Backfill, CallOnUndo, Gate, SetSlot, Step, label
 
 MARK = "__verl_compat__"
-_ABSENT: Any = object()
 
 
 class CollisionError(Exception):
@@ -29,123 +28,8 @@ class DriftError(Exception):
     """The target is upstream's own, but not of the shape that the adapter was written for."""
 
 
-class Step(Protocol):
-    """One change that can be made and taken back."""
-
-    def do(self) -> None:
-        """Make the change."""
-
-    def undo(self) -> str | None:
-        """Take it back; a text says what could not be."""
-
-
-@dataclass
-class Gate:
-    """Lets a wrapper that somebody else wrapped again fall silent when it cannot be removed."""
-
-    open: bool = True
-
-
-@dataclass
-class SetSlot:
-    """Bind a name in the ``__dict__`` of a module or class."""
-
-    owner: Any
-    name: str
-    new: Any
-    gate: Gate | None = None
-    old: Any = field(default=_ABSENT)
-
-    def do(self) -> None:
-        """Bind the name, remembering the slot itself (not what inheritance shows)."""
-        self.old = vars(self.owner).get(self.name, _ABSENT)
-        setattr(self.owner, self.name, self.new)
-
-    def undo(self) -> str | None:
-        """Restore the slot if it still is ours."""
-        if self.gate is not None:
-            self.gate.open = False
-        if vars(self.owner).get(self.name, _ABSENT) is not self.new:
-            return f"{_label(self.owner)}.{self.name} was changed by somebody else since"
-        if self.old is _ABSENT:
-            delattr(self.owner, self.name)
-        else:
-            setattr(self.owner, self.name, self.old)
-        return None
-
-
-@dataclass
-class Backfill:
-    """Consumers that bound a module-level name early get the new object; all of them get the old one back.
-
-    Also those that bound the new one by name later, and those that still hold the original of the
-    module's life before a reload.
-    """
-
-    consumers: tuple[str, ...]
-    name: str
-    old: Any
-    new: Any
-    earlier: list[Any]
-
-    def do(self) -> None:
-        """Exchange it where the original is still held."""
-        self._exchange((self.old, *self.earlier), self.new)
-        if not any(known is self.old for known in self.earlier):
-            self.earlier.append(self.old)
-
-    def undo(self) -> str | None:
-        """Put the original back where ours is held."""
-        self._exchange((self.new,), self.old)
-        return None
-
-    def _exchange(self, held: tuple[Any, ...], given: Any) -> None:
-        for consumer in self.consumers:
-            module = sys.modules.get(consumer)
-            if module is not None and any(vars(module).get(self.name, _ABSENT) is thing for thing in held):
-                setattr(module, self.name, given)
-
-
+# adapter and name -> originals that were displaced, over all lives of a module that is reloaded
 _originals: dict[tuple[str, str], list[Any]] = {}
-
-
-@dataclass
-class AddMembers:
-    """Add members to one set of a class-level table."""
-
-    table: Any
-    key: str
-    members: tuple[str, ...]
-    added: set[str] = field(default_factory=set)
-
-    def do(self) -> None:
-        """Add what is not there yet."""
-        self.added = set(self.members) - self.table[self.key]
-        self.table[self.key].update(self.added)
-
-    def undo(self) -> str | None:
-        """Take out what was added."""
-        self.table[self.key].difference_update(self.added)
-        return None
-
-
-@dataclass
-class CallOnUndo:
-    """Nothing now; a call when it is taken back."""
-
-    call: Callable[[ModuleType], None]
-    module: ModuleType
-
-    def do(self) -> None:
-        """Change nothing."""
-
-    def undo(self) -> str | None:
-        """Make the call; whatever it raises must not keep other changes in place."""
-        try:
-            self.call(self.module)
-        except Exception as error:
-            return f"{_label(self.call)} raised {type(error).__name__}: {error}"
-        return None
 
 
 def prepare(adapter: Adapter, module: ModuleType) -> list[Step]:
@@ -244,9 +128,9 @@ def _raw(owner: Any, name: str, path: str) -> Any:
     """The slot's own content, descriptors unbound."""
     if isinstance(owner, ModuleType):
         return dotted_get(owner, name)
-    raw = inspect.getattr_static(owner, name, _ABSENT)
-    if raw is _ABSENT:
-        raise AttributeError(f"{_label(owner)} has no attribute {name!r} (for {path})")
+    raw = inspect.getattr_static(owner, name, ABSENT)
+    if raw is ABSENT:
+        raise AttributeError(f"{label(owner)} has no attribute {name!r} (for {path})")
     return raw
 
 
@@ -313,7 +197,3 @@ def _consumers(adapter: Adapter, owner: Any, name: str, old: Any, new: Any) -> l
         return []  # a class is shared; whoever bound it sees the new method
     earlier = _originals.setdefault((adapter.id, name), [])
     return [Backfill(adapter.consumers, name, old, new, earlier)] if adapter.consumers else []
-
-
-def _label(owner: Any) -> str:
-    return str(getattr(owner, "__qualname__", None) or getattr(owner, "__name__", repr(owner)))

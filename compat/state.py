@@ -8,8 +8,8 @@ import threading
 from dataclasses import dataclass, field, replace
 
 from verl_compat.decide import Condition
-from verl_compat.patches import Step
 from verl_compat.registry import upstreams
+from verl_compat.steps import Step
 from verl_compat.switches import Switches, read_switches
 from verl_compat.versions import Found, detect
 
@@ -73,14 +73,13 @@ class ProcessState:
             return True
 
     def record(self, entry: Entry) -> None:
-        """Enter an outcome and release the claim."""
+        """Enter an outcome."""
         with self.lock:
             self.entries.pop(entry.id, None)  # the order of entries is the order of undoing
             self.entries[entry.id] = entry
-            self.busy.discard(entry.id)
 
     def release(self, adapter_id: str) -> None:
-        """Give up a claim without an outcome."""
+        """Give up a claim, after its outcome was entered or without one."""
         with self.lock:
             self.busy.discard(adapter_id)
 

@@ -77,10 +77,10 @@ def detect(upstream: Upstream) -> Found:
     ``PYTHONPATH`` and editable checkouts the source tree states the version.
     """
     folder = package_folder(upstream.package)
-    metadata = _metadata(upstream.dist) if folder is not None else None
     if folder is None:
         # dist-info without files (half uninstalled), or nothing at all: it cannot be imported
         return Found(upstream.dist, None, "missing", None)
+    metadata = _metadata(upstream.dist)
     stated = _version_of(metadata)
     if metadata is not None and stated is not None and _belongs(metadata, upstream.package, folder):
         return Found(upstream.dist, stated, "metadata", str(folder))

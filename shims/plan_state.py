@@ -62,7 +62,6 @@ def quantised(found: Walk) -> bool:
 
 _TABLES = ("_modules", "_parameters", "_buffers")
 
-
 BLOCK = 256
 """Modules that are looked at together: few enough to stay in a processor's cache from one table to the next."""
 
@@ -99,11 +98,6 @@ class State:
         yield "shapes", list(map(operator.attrgetter("shape"), self._tensors))
         yield "dtypes", list(map(operator.attrgetter("dtype"), self._tensors))
 
-    def configs(self) -> list[Any]:
-        """The ``config`` of each module that has one, else None."""
-        get: Callable[..., Any] = dict.get
-        return list(map(get, self._states, repeat("config")))
-
     def slots(self) -> Iterator[tuple[str, Iterable[Any]]]:
         """What is compared by identity: the objects that hang on the modules, None included.
 
@@ -111,4 +105,5 @@ class State:
         """
         for filled in self._filled:
             yield "modules or parameters", chain.from_iterable(map(dict.values, filled))
-        yield "configuration objects", self.configs()
+        get: Callable[..., Any] = dict.get
+        yield "configuration objects", map(get, self._states, repeat("config"))

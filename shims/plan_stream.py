@@ -17,6 +17,7 @@ import time
 import zlib
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import GeneratorType
 from typing import Any
 
@@ -52,6 +53,11 @@ class Request:
     def pretrained(self) -> Any:
         """The bridge's Hugging Face model or configuration."""
         return getattr(self.bridge, "hf_pretrained", None)
+
+    @cached_property
+    def groups(self) -> list[Any]:
+        """The groups that the export communicates over."""
+        return plan_fingerprint.process_groups(self.chunks)
 
     @property
     def number(self) -> int:
@@ -146,7 +152,7 @@ def _inspect(entry: Entry | str, request: Request) -> _View:
     if request.disabled:
         return _View("disabled", exempt="disabled")
     try:
-        if plan_consensus.blind(plan_fingerprint.process_groups(request.chunks)):
+        if plan_consensus.blind(request.groups):
             return _View("no process groups", exempt="no process groups")
         reason = entry if isinstance(entry, str) else _why_not(entry, request)
         if reason is None and isinstance(entry, Entry):
@@ -168,8 +174,7 @@ def _why_not(entry: Entry, request: Request) -> str | None:
 def _vote(ballot: Ballot, request: Request) -> Ballot | None:
     started = time.perf_counter()
     try:
-        groups = plan_fingerprint.process_groups(request.chunks)
-        shared = plan_consensus.agree(ballot, groups)
+        shared = plan_consensus.agree(ballot, request.groups)
     except Exception as error:
         warn_once(f"the ranks of an export cannot agree ({error!r}): not cached")
         return None

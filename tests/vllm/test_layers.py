@@ -18,7 +18,6 @@ from verl_compat.shims.marlin_resolve import need
 
 N, K = 256, 128
 EXPERTS, HIDDEN, INTERMEDIATE = 4, 128, 128
-MODELOPT_MODULE, QAT_MODULE = "verl.utils.modelopt.vllm_modelopt_patch", "verl.utils.qat.vllm_patch"
 MODELOPT, QAT = "verl_ge_0_8_modelopt_nvfp4_on_marlin", "verl_ge_0_7_1_qat_nvfp4_on_marlin"
 
 
@@ -39,8 +38,9 @@ class Verl:
     """verl's four functions of one format, with our adapter applied to the real module."""
 
     def __init__(self, version: str, compressed: bool) -> None:
-        self.module = verl_module(version, QAT_MODULE if compressed else MODELOPT_MODULE)
-        commit(prepare(load(QAT if compressed else MODELOPT), self.module))
+        name = "verl.utils.qat.vllm_patch" if compressed else "verl.utils.modelopt.vllm_modelopt_patch"
+        self.module = verl_module(version, name)
+        self.steps = commit(prepare(load(QAT if compressed else MODELOPT), self.module))
         names = (
             ("apply_qat_patches", "prepare_qat_for_load_weights", "manual_process_weights_after_loading")
             if compressed
@@ -270,14 +270,12 @@ def test_a_failed_apply_leaves_vllm_untouched_and_can_be_repeated(vllm: str, mon
 def test_taking_an_adapter_back_takes_back_what_verl_asked_it_for(vllm: str) -> None:
     for version, compressed in PAIRS:
         originals = _methods(compressed)
-        name = QAT if compressed else MODELOPT
-        module = verl_module(version, QAT_MODULE if compressed else MODELOPT_MODULE)
-        steps = commit(prepare(load(name), module))
-        (module.apply_qat_patches if compressed else module.apply_modelopt_nvfp4_patches)()
+        found = Verl(version, compressed)
+        found.apply()
         assert _methods(compressed) != originals
-        assert not undo(steps)
+        assert not undo(found.steps)
         assert _methods(compressed) == originals
-        assert not (module._applied_patches if compressed else module._patched)
+        assert not (found.module._applied_patches if compressed else found.module._patched)
 
 
 def _methods(compressed: bool) -> list[Any]:
