@@ -85,6 +85,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     ),
     "verl.utils.vllm.vllm_fp4_utils": ("verl_ge_0_9_mxfp4_replace_parameter",),
     "verl.utils.vllm.vllm_fp8_utils": (
+        "verl_0_7_0_fp8_rollout",
         "verl_lt_0_8_fp8_rollout",
         "verl_lt_0_9_fused_moe_class",
     ),

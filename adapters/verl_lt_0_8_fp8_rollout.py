@@ -1,23 +1,22 @@
-"""Says which vLLM verl 0.7's FP8 rollout works with, before training starts."""
+"""Says which vLLM verl 0.7.1's FP8 rollout works with, before training starts."""
 
 from verl_compat.records import Adapter, Wrap
 
 ADAPTER = Adapter(
     id="verl_lt_0_8_fp8_rollout",
     kind="diagnose",
-    summary="Says which vLLM verl 0.7's FP8 rollout works with, before training starts",
+    summary="Says which vLLM verl 0.7.1's FP8 rollout works with, before training starts",
     target="verl.utils.vllm.vllm_fp8_utils",
-    applies={"verl": ">=0.7.0,<0.8", "vllm": ">=0.14"},
+    applies={"verl": ">=0.7.1,<0.8", "vllm": ">=0.20"},
     tested=(
-        {"verl": "0.7.0", "vllm": "0.17.1"},
-        {"verl": "0.7.0", "vllm": "0.20.2"},
+        {"verl": "0.7.1", "vllm": "0.20.2"},
         {"verl": "0.7.1", "vllm": "0.33.0"},
     ),
     needed=(),
     patches=(Wrap("apply_vllm_fp8_patches", "verl_compat.shims.vllm_experts:warn_fp8_after_upgrade"),),
     why=(
-        "verl 0.7 copies vLLM's FP8 weight processing, whose helper functions vLLM 0.20 removed: the "
-        "first weight sync fails. verl 0.7.0 sends scales as `_scale`, which vLLM 0.14 and newer do not read."
+        "verl 0.7.1 copies vLLM's FP8 weight processing, whose helper functions vLLM 0.20 removed: the "
+        "first weight sync fails."
     ),
     links=(
         "https://github.com/verl-project/verl/issues/5683",

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from packaging.version import Version
-
 from verl_compat.shims.notices import before, diagnosis, installed, say_once
 
 _PACKAGE = "vllm.model_executor.layers.fused_moe"
@@ -55,13 +53,9 @@ def fp8_after_upgrade(*args: Any, **kwargs: Any) -> str | None:
     Those of 0.7.0 send scales under a name that vLLM 0.14 no longer reads; those of 0.7.1 name
     functions that vLLM 0.20 removed.
     """
-    versions = installed("verl", "vllm")
-    verl, vllm = (Version(versions.get(dist, "0")).release for dist in ("verl", "vllm"))
-    if verl >= (0, 7, 1) and vllm < (0, 20):
-        return None
     return diagnosis(
         "rollout.quantization=fp8",
-        versions,
+        installed("verl", "vllm"),
         "This verl replaces vLLM's FP8 weight processing by copies for older releases (verl 0.7.0: vLLM 0.11 to 0.13, "
         "verl 0.7.1: up to 0.19); here the first weight sync raises ImportError, or loads scales under a name that "
         "vLLM does not read.",
@@ -108,4 +102,5 @@ def trtllm_backend(original: Callable[..., None], self: Any, *args: Any, **kwarg
     say_once("vllm_ge_0_24_trtllm_moe_reload", text)
 
 
+warn_fp8_of_verl_0_7_0 = before("verl_0_7_0_fp8_rollout", fp8_after_upgrade)
 warn_fp8_after_upgrade = before("verl_lt_0_8_fp8_rollout", fp8_after_upgrade)
