@@ -13,6 +13,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "bridge_ge_0_5_plan_cache_quant_export",
         "bridge_plan_cache",
         "bridge_transformers_range",
+        "check_hf_adapter_save",
+        "check_hf_load",
         "verl_0_7_0_export_weights",
     ),
     "megatron.bridge.models.conversion.model_bridge": (
@@ -26,6 +28,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     ),
     "megatron.bridge.models.conversion.peft_bridge": ("bridge_quantizer_buffers",),
     "megatron.bridge.models.gpt_oss.gpt_oss_bridge": ("bridge_0_4_gpt_oss_layout",),
+    "megatron.bridge.models.hf_pretrained.state": ("check_hf_save",),
     "megatron.bridge.models.model_provider": (
         "bridge_lt_0_4_mtp_embedding",
         "bridge_lt_0_5_provider_overrides",

@@ -53,4 +53,5 @@ OWN: dict[str, str] = {
 # adapter -> function that returns what it noted in this process, JSON-ready
 FACTS: dict[str, str] = {
     "bridge_provider_settings": "verl_compat.shims.provider_settings:recorded_settings_json",
+    "checks": "verl_compat.integrity:results",
 }

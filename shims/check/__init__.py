@@ -1,0 +1,1 @@
+"""Integrity checks: what is saved, loaded, configured and synced is compared with what was asked for."""
