@@ -11,10 +11,12 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "megatron.bridge.models": ("bridge_circular_import",),
     "megatron.bridge.models.conversion.auto_bridge": (
         "bridge_ge_0_5_plan_cache_quant_export",
+        "bridge_hard_coded_fields",
         "bridge_plan_cache",
         "bridge_transformers_range",
         "check_hf_adapter_save",
         "check_hf_load",
+        "check_model_config",
         "verl_0_7_0_export_weights",
     ),
     "megatron.bridge.models.conversion.model_bridge": (
