@@ -12,10 +12,12 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "megatron.bridge.models.conversion.auto_bridge": (
         "bridge_ge_0_5_plan_cache_quant_export",
         "bridge_hard_coded_fields",
+        "bridge_lt_0_6_save_every_tensor",
         "bridge_plan_cache",
         "bridge_transformers_range",
         "check_hf_adapter_save",
         "check_hf_load",
+        "check_hf_save",
         "check_model_config",
         "verl_0_7_0_export_weights",
     ),
@@ -30,7 +32,6 @@ TARGETS: dict[str, tuple[str, ...]] = {
     ),
     "megatron.bridge.models.conversion.peft_bridge": ("bridge_quantizer_buffers",),
     "megatron.bridge.models.gpt_oss.gpt_oss_bridge": ("bridge_0_4_gpt_oss_layout",),
-    "megatron.bridge.models.hf_pretrained.state": ("check_hf_save",),
     "megatron.bridge.models.model_provider": (
         "bridge_lt_0_4_mtp_embedding",
         "bridge_lt_0_5_provider_overrides",

@@ -6,7 +6,7 @@ ADAPTER = Adapter(
     id="check_hf_save",
     kind="guard",
     summary="After a Hugging Face save, exported names, files, index and the source's names are compared",
-    target="megatron.bridge.models.hf_pretrained.state",
+    target="megatron.bridge.models.conversion.auto_bridge",
     applies={"megatron-bridge": ">=0.3.1"},
     tested=(
         {"megatron-bridge": "0.3.1"},
@@ -20,6 +20,7 @@ ADAPTER = Adapter(
             "SafeTensorsStateSource.save_generator",
             "verl_compat.shims.check.saved:check_save",
             params=("self", "generator", "output_path"),
+            home="megatron.bridge.models.hf_pretrained.state",
         ),
     ),
     why=(
