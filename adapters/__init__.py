@@ -24,13 +24,13 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "megatron.bridge.models.conversion.model_bridge": (
         "bridge_lt_0_5_expert_names",
         "bridge_ownerless_tasks",
+        "bridge_quantizer_buffers",
     ),
     "megatron.bridge.models.conversion.param_mapping": (
         "bridge_lt_0_4_expert_gather",
         "bridge_lt_0_5_module_types",
         "bridge_lt_0_5_quantised_norm_column",
     ),
-    "megatron.bridge.models.conversion.peft_bridge": ("bridge_quantizer_buffers",),
     "megatron.bridge.models.gpt_oss.gpt_oss_bridge": ("bridge_0_4_gpt_oss_layout",),
     "megatron.bridge.models.model_provider": (
         "bridge_lt_0_4_mtp_embedding",

@@ -5,9 +5,14 @@ names modules, parameters and buffers of one model, their shapes and dtypes, and
 groups.  :func:`take` records all of that; :func:`difference` compares it with the model as
 it is now, streaming, without building a second record.
 
-Objects are compared by identity.  Identities alone could lie, since a freed object's
-address is reused, so each recorded object is also watched by a weak reference: once one of
+Modules and configurations are compared by identity.  Identities alone could lie, since a freed
+object's address is reused, so each of them is also watched by a weak reference: once one of
 them is gone, the record is void (:attr:`Watch.gone`).  Nothing here keeps a model alive.
+
+Nothing refers to a tensor, not even weakly: torch refuses to swap tensors that have weak references
+(``Module.to`` of DTensor parameters, and everything under
+``torch.__future__.set_swap_module_params_on_conversion``).  A tensor is known by its slot, module and name,
+where a plan reads it anew for each export.
 
 Values are not looked at: an optimizer step, ``param.data = ...`` of the same shape and dtype,
 and moving storage between devices leave the fingerprint as it is, because the tasks hold the
@@ -25,7 +30,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from verl_compat.shims.plan_state import BLOCK, State, tensors_of, walk
+from verl_compat.shims.plan_state import BLOCK, State, walk
 
 _SCALARS = (bool, int, str, type(None))
 _GROUP_FIELDS = ("pp", "tp", "ep", "expt_tp")
@@ -39,11 +44,19 @@ _MAPPINGS = "megatron.bridge.models.conversion.param_mapping"
 _QUANT_SWITCH = "ENABLE_BRIDGE_QUANT_MAPPING"
 
 
+class UnplacedError(LookupError):
+    """A tensor that is no parameter or buffer of the model's modules."""
+
+
 class Watch:
-    """Weak references to objects, which remember whether any of them has gone."""
+    """Weak references to modules and configurations, which remember whether any of them has gone.
+
+    Tensors are referred to by their slots; see :meth:`place` and :meth:`tensor`.
+    """
 
     def __init__(self) -> None:
         self.gone = False
+        self._slots: dict[int, tuple[Any, str, str]] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self._held: list[Any] = []
 
@@ -66,10 +79,31 @@ class Watch:
             self._references[id(target)] = known
         return known
 
-    def add(self, targets: Iterable[Any]) -> None:
-        """Watch all of ``targets``."""
-        for target in targets:
-            self.reference(target)
+    def place(self, modules: Iterable[Any]) -> None:
+        """Learn where the tensors hang, as long as the model stays as it is (while a plan is made)."""
+        self._slots = {
+            id(tensor): (self.reference(module), table, name)
+            for module in modules
+            for table in ("_parameters", "_buffers")
+            for name, tensor in vars(module)[table].items()
+            if tensor is not None
+        }
+
+    def tensor(self, target: Any) -> Callable[[], Any]:
+        """A callable that reads the slot of ``target``: what hangs there when it is called.
+
+        Raises:
+            UnplacedError: ``target`` hangs on none of the modules.
+        """
+        try:
+            owner, table, name = self._slots[id(target)]
+        except KeyError:
+            raise UnplacedError(f"a {type(target).__name__} that is no parameter or buffer of the model") from None
+        return lambda: vars(owner())[table][name]
+
+    def placed(self) -> None:
+        """Forget the places: the plan is made."""
+        self._slots = {}
 
 
 def _adapter_facts(adapters: Iterable[Any]) -> list[tuple[Any, ...]]:
@@ -137,13 +171,12 @@ class _Block:
     """What was recorded of neighbouring modules.
 
     Attributes:
-        modules, tensors: their part of the fingerprint's lists.
+        modules: their part of the fingerprint's list.
         values: of :meth:`~verl_compat.shims.plan_state.State.values`.
-        slots: pick what hangs on them out of all modules, tensors, configurations and a None.
+        slots: pick what hangs on them out of all modules, configurations and a None.
     """
 
     modules: slice
-    tensors: slice
     values: list[list[Any]]
     slots: list[Picker]
 
@@ -166,7 +199,6 @@ class Fingerprint:
     watch: Watch
     chunks: list[int]
     modules: References
-    tensors: References
     configs: References
     adapters: References
     blocks: list[_Block]
@@ -187,9 +219,9 @@ def take(chunks: Sequence[Any], pretrained: Any, extra: tuple[Any, ...], watch: 
     """
     found = walk(chunks)
     modules, adapters = found.modules, found.adapters
-    tensors = _distinct(found.tensors)
     configs = _distinct(config for module in modules if (config := vars(module).get("config")) is not None)
     watch = watch or Watch()
+    watch.place(modules)
 
     def weak(targets: Iterable[Any]) -> References:
         return [watch.reference(target) for target in targets]
@@ -198,27 +230,22 @@ def take(chunks: Sequence[Any], pretrained: Any, extra: tuple[Any, ...], watch: 
         watch=watch,
         chunks=list(map(id, chunks)),
         modules=weak(modules),
-        tensors=weak(tensors),
         configs=weak(configs),
         adapters=weak(adapters),
-        blocks=list(_blocks(modules, tensors, configs)),
+        blocks=list(_blocks(modules, configs)),
         surroundings=_surroundings(configs, adapters, pretrained, extra),
         groups=process_groups(chunks),
         pretrained=watch.reference(pretrained),
     )
 
 
-def _blocks(modules: list[Any], tensors: list[Any], configs: list[Any]) -> Iterator[_Block]:
-    place = {id(thing): index for index, thing in enumerate(chain(modules, tensors, configs))}
-    seen: set[int] = set()
+def _blocks(modules: list[Any], configs: list[Any]) -> Iterator[_Block]:
+    place = {id(thing): index for index, thing in enumerate(chain(modules, configs))}
     for start in range(0, len(modules), BLOCK):
         part = slice(start, start + BLOCK)
-        first = len(seen)
-        seen.update(map(id, tensors_of(modules[part])))  # ``tensors`` has them in this order
-        mine = slice(first, len(seen))
-        state = State(modules[part], tensors[mine])
+        state = State(modules[part])
         slots = [_picker(place.get(id(thing), -1) for thing in things) for _, things in state.slots()]
-        yield _Block(part, mine, [values for _, values in state.values()], slots)
+        yield _Block(part, [values for _, values in state.values()], slots)
 
 
 def _picker(positions: Iterable[int]) -> Picker:
@@ -240,13 +267,12 @@ def difference(old: Fingerprint, chunks: Sequence[Any], pretrained: Any, extra: 
     groups = process_groups(chunks)
     if len(groups) != len(old.groups) or not all(map(operator.is_, groups, old.groups)):
         return "process groups"
-    modules, tensors, configs, adapters = (
-        [reference() for reference in references]
-        for references in (old.modules, old.tensors, old.configs, old.adapters)
+    modules, configs, adapters = (
+        [reference() for reference in references] for references in (old.modules, old.configs, old.adapters)
     )
-    objects = [*modules, *tensors, *configs, None]
+    objects = [*modules, *configs, None]
     for block in old.blocks:
-        changed = block.difference(State(modules[block.modules], tensors[block.tensors]), objects)
+        changed = block.difference(State(modules[block.modules]), objects)
         if changed is not None:
             return changed
     now = _surroundings(configs, adapters, pretrained, extra)

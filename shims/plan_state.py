@@ -73,17 +73,22 @@ class State:
     are looked at once.
     """
 
-    def __init__(self, modules: list[Any], tensors: list[Any]) -> None:
-        self._modules, self._tensors = modules, tensors
+    def __init__(self, modules: list[Any]) -> None:
+        self._modules = modules
         self._states = list(map(vars, modules))
         self._tables = [list(map(operator.itemgetter(name), self._states)) for name in _TABLES]
         self._filled = [list(filter(None, tables)) for tables in self._tables]
+        _, *tables = self._filled
+        self._slots = list(chain.from_iterable(map(dict.values, chain.from_iterable(tables))))
+        self._tensors = [tensor for tensor in self._slots if tensor is not None]
 
     def values(self) -> Iterator[tuple[str, list[Any]]]:
         """What is compared by value: names and numbers of things on each module, classes, shapes, dtypes.
 
-        With the same objects in the same order (:meth:`slots`) they mean an equal tree, so no
-        traversal is needed to check.
+        With the same modules in the same order (:meth:`slots`) they mean an equal tree, so no
+        traversal is needed to check.  Tensors are compared by their addresses, last of all: nothing may hold
+        a tensor, not even weakly (``torch.utils.swap_tensors`` refuses those), and whoever uses a plan reads the
+        tensor out of its slot, so that one at the address of a freed one is as good.
         """
         states = self._states
         for tables, filled in zip(self._tables, self._filled, strict=True):
@@ -97,13 +102,13 @@ class State:
         yield "tensor classes", list(map(type, self._tensors))
         yield "shapes", list(map(operator.attrgetter("shape"), self._tensors))
         yield "dtypes", list(map(operator.attrgetter("dtype"), self._tensors))
+        yield "modules or parameters", list(map(id, self._slots))
 
     def slots(self) -> Iterator[tuple[str, Iterable[Any]]]:
-        """What is compared by identity: the objects that hang on the modules, None included.
+        """What is compared by identity: the modules and configurations that hang on the modules, None included.
 
         Not by ``id()``: making the numbers costs ten times as much as comparing the objects.
         """
-        for filled in self._filled:
-            yield "modules or parameters", chain.from_iterable(map(dict.values, filled))
+        yield "modules or parameters", chain.from_iterable(map(dict.values, self._filled[0]))
         get: Callable[..., Any] = dict.get
         yield "configuration objects", map(get, self._states, repeat("config"))

@@ -14,6 +14,7 @@ EXEMPT = {
     "disabled": "inside plan_cache.disabled()",
     "unknown stream": "the export is not the generator of a Bridge object (patched by somebody else)",
     "no process groups": "other processes, but no process group in sight over which ranks could agree",
+    "derived parameters": "a task's weight is no parameter or buffer of the model, so it cannot be read anew",
     "bridge state": "planning left a module or tensor on the Bridge object",
 }
 """Exports whose plan is never kept: the name under which ``stats().exempt`` counts them, and why."""

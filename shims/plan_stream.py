@@ -16,6 +16,7 @@ import sys
 import time
 import zlib
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import GeneratorType
@@ -231,17 +232,14 @@ class _Plan(Session):
 
     def _tasks(self, *args: Any, **kwargs: Any) -> list[Any]:
         tasks: list[Any] = self._planned(self._ask_tasks, args, kwargs)
-        empty = sum(task is None for task in tasks)
-        if empty:
-            tasks, unmapped = plan_tasks.drop_unmapped(tasks, getattr(self.streaming, "_cached_param_names", ()))
-            if len(unmapped) > empty:  # tied embeddings: Bridge leaves the output layer out
-                unmapped = [name for name in unmapped if "output_layer" not in name]
-            warn_once(f"no mapping to Hugging Face names, not exported: {', '.join(unmapped)}")
+        if any(task is None for task in tasks):
+            return tasks  # a parameter without a mapping: Bridge refuses it when it comes to it
         if any(getattr(task, "export_hook", None) is not None for task in tasks):
             self.refused = "modelopt"
         plan_tasks.key_config_broadcasts(tasks)
         entry = self._record()
-        entry.tasks = [plan_tasks.weaken(task, self.watch) for task in tasks]
+        with self._all_placed():
+            entry.tasks = [plan_tasks.weaken(task, self.watch) for task in tasks]
         return tasks
 
     def _adapters(self, *args: Any, **kwargs: Any) -> dict[str, list[Any]]:
@@ -251,8 +249,19 @@ class _Plan(Session):
         else:
             by_base = self._planned(self._ask_adapters, args, kwargs)
         entry = self._record() if self.entry is None or not self.skip_inventory else self.entry
-        entry.adapters = plan_tasks.weaken_adapters(by_base, self.watch)
+        with self._all_placed():
+            entry.adapters = plan_tasks.weaken_adapters(by_base, self.watch)
         return by_base
+
+    @contextmanager
+    def _all_placed(self) -> Iterator[None]:
+        """Where a task's parameter is no parameter of the model (a view, a gathered copy), no plan is kept."""
+        try:
+            yield
+        except plan_fingerprint.UnplacedError:
+            self.refused = "derived parameters"
+        finally:
+            self.watch.placed()
 
     def _planned(self, ask: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = dict(vars(self.streaming))

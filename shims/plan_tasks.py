@@ -1,7 +1,8 @@
 """Conversion tasks, kept without keeping the model alive.
 
 A task of Megatron-Bridge (a frozen dataclass) holds its module and parameter.  A kept plan
-holds them weakly and puts real tasks together again for each export; what is expensive, the
+holds the module weakly, the parameter by its slot (a weak reference would keep torch from
+swapping it), and puts real tasks together again for each export; what is expensive, the
 mapping objects with their caches, is kept as it is.  Mappings hold process groups, names and
 copies of configurations from which Bridge has removed callables, but no module.
 """
@@ -16,7 +17,6 @@ from typing import Any
 
 from verl_compat.shims.plan_fingerprint import Watch
 
-_WEAK = ("megatron_module", "param_weight")
 _CONFIG_KEY = "verl_compat:config"
 # Mappings that broadcast their module's configuration on each export without a cache key
 # (Megatron-Bridge 0.3.0 to 0.6.2, models/conversion/param_mapping.py): Mamba and gated delta net.
@@ -25,7 +25,7 @@ _KEYLESS = frozenset({"MambaInProjMapping", "ChunkedMapping", "GDNLinearMapping"
 
 @dataclass(frozen=True)
 class WeakTask:
-    """A ``WeightConversionTask`` whose module and parameter are held weakly."""
+    """A ``WeightConversionTask`` whose module is held weakly, and whose parameter is read from its slot."""
 
     cls: type
     values: dict[str, Any]
@@ -58,9 +58,14 @@ class WeakPair:
 
 
 def weaken(task: Any, watch: Watch) -> WeakTask:
-    """Hold ``task`` without its module and parameter."""
+    """Hold ``task`` without its module and parameter.
+
+    Raises:
+        UnplacedError: the parameter hangs on no module of the model.
+    """
     values = dict(vars(task))
-    weak = tuple((name, watch.reference(values.pop(name))) for name in _WEAK if values.get(name) is not None)
+    references = (("megatron_module", watch.reference), ("param_weight", watch.tensor))
+    weak = tuple((name, refer(values.pop(name))) for name, refer in references if values.get(name) is not None)
     return WeakTask(type(task), values, weak)
 
 
@@ -83,22 +88,6 @@ def strengthen_adapters(by_base: dict[str, list[WeakPair]]) -> dict[str, list[An
     for base, pairs in by_base.items():
         strong[base] = [pair.strong() for pair in pairs]
     return strong
-
-
-def drop_unmapped(tasks: Iterable[Any], global_names: Iterable[str]) -> tuple[list[Any], list[str]]:
-    """Tasks without the empty slots, in order, and the names of the parameters that have none.
-
-    ``build_conversion_tasks`` leaves None for a parameter without a mapping, at which every
-    release up to 0.6.2 then fails (AttributeError).  The list is global, so pipeline peers
-    drop the same slots.
-
-    Args:
-        tasks: of ``build_conversion_tasks``.
-        global_names: names of all parameters on all pipeline ranks.
-    """
-    kept = [task for task in tasks if task is not None]
-    planned = {task.global_param_name for task in kept}
-    return kept, [name for name in global_names if name not in planned]
 
 
 def key_config_broadcasts(tasks: Iterable[Any]) -> None:

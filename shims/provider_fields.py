@@ -44,4 +44,5 @@ def _activation(names: set[str]) -> Callable[..., Any] | None:
         return None
     import torch
 
-    return torch.nn.functional.silu
+    silu: Callable[..., Any] = torch.nn.functional.silu
+    return silu

@@ -93,15 +93,60 @@ def is_quantizer_name(param_name: str) -> bool:
     return _QUANTIZER.search(param_name) is not None
 
 
-def skip_quantizers(original: Any, self: Any, param_name: str) -> bool:
-    """Wrap Bridge's ``_is_adapter_param_name``, by which planning leaves names out.
+_unmapped: list[str] = []  # of the latest plan in this process, for the message
+
+
+def leave_quantizers_out(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Around ``build_conversion_tasks``: empty slots of quantizer buffers are left out of its result.
 
     A quantizer's buffers have no Hugging Face name unless ``ENABLE_BRIDGE_QUANT_MAPPING=1``; planning
-    gives None for them and the export then fails on it, in every release.
+    gives None for them, at which exports, saves and loads of every release up to 0.6.2 fail.  The list is
+    global, so pipeline peers leave out the same slots.  Slots of anything else stay.
     """
-    if original(self, param_name):
-        return True
-    return not _quantizers_are_mapped() and is_quantizer_name(param_name)
+    tasks = original(self, *args, **kwargs)
+    if _quantizers_are_mapped() or not any(task is None for task in tasks):
+        return tasks
+    names = _slot_names(self, tasks)
+    if names is None:
+        return tasks
+    slots = [
+        (task, name) for task, name in zip(tasks, names, strict=True) if task is not None or not is_quantizer_name(name)
+    ]
+    _unmapped[:] = [name for task, name in slots if task is None]
+    return [task for task, _ in slots]
+
+
+def name_unmapped(original: Any, self: Any, tasks: Any, *args: Any, **kwargs: Any) -> Any:
+    """Around ``_with_progress_tracking``, where loads and exports start on their tasks.
+
+    Raises:
+        AttributeError: as Bridge itself at the first empty slot; the text names the parameters.
+    """
+    if isinstance(tasks, (list, tuple)) and any(task is None for task in tasks):
+        planned = {task.global_param_name for task in tasks if task is not None}
+        own = [name for name in _all_names(self) if name not in planned and not is_quantizer_name(name)]
+        names = own or _unmapped  # a caller's tasks were planned by another bridge object
+        raise AttributeError(
+            f"{len([task for task in tasks if task is None])} parameters have no mapping to Hugging Face names: "
+            f"{', '.join(names[:20]) or 'unknown'}. Nothing was converted: a result without them would be incomplete. "
+            "Add mappings for them to the model's bridge, or take off what renamed them (such as weight_norm)"
+        )
+    return original(self, tasks, *args, **kwargs)
+
+
+def _slot_names(bridge: Any, tasks: list[Any]) -> list[str] | None:
+    """The parameter of each slot; tied embeddings have no slot for the output layer."""
+    names = _all_names(bridge)
+    for candidate in (names, [name for name in names if "output_layer" not in name]):
+        if len(candidate) == len(tasks) and all(
+            task is None or task.global_param_name == name for task, name in zip(tasks, candidate, strict=True)
+        ):
+            return candidate
+    return None
+
+
+def _all_names(bridge: Any) -> list[str]:
+    return list(getattr(bridge, "_cached_param_names", ()))
 
 
 def _quantizers_are_mapped() -> bool:

@@ -1,10 +1,13 @@
 """Names of experts and quantizers, with no upstream installed."""
 
+import re
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_compat.shims.qat_names import expert_number, is_quantizer_name, skip_quantizers, sort_key
+from verl_compat.shims.qat_names import expert_number, is_quantizer_name, leave_quantizers_out, name_unmapped, sort_key
 
 
 def original_number(name):
@@ -33,8 +36,6 @@ def test_no_expert_is_upstreams_error():
 
 def original_key(name):
     """Bridge's own before 0.5: layer, then the number after weight or bias, padded to two."""
-    import re
-
     found = [re.search(r"layers\.(\d+)", name), re.search(r"(?:bias|weight)(\d+)", name)]
     numbers = [int(match[1]) for match in found if match]
     return (numbers + [-1, -1])[:2], name
@@ -70,17 +71,39 @@ OTHERS = [
 ]
 
 
+class Planned:
+    """A bridge that has planned: names of all parameters, and a task per mapped one."""
+
+    def __init__(self, names):
+        self._cached_param_names = names
+
+    def tasks(self, unmapped):
+        return [
+            None if name in unmapped else SimpleNamespace(global_param_name=name) for name in self._cached_param_names
+        ]
+
+
 @pytest.mark.parametrize("switch", [None, "0", "1", "2", "yes"])
-def test_quantizers_are_skipped_unless_bridge_maps_them(monkeypatch, switch):
+def test_quantizers_are_left_out_unless_bridge_maps_them(monkeypatch, switch):
+    """Only what is known to be no weight is left out: `bridge_quantizer_buffers`."""
     if switch is None:
         monkeypatch.delenv("ENABLE_BRIDGE_QUANT_MAPPING", raising=False)
     else:
         monkeypatch.setenv("ENABLE_BRIDGE_QUANT_MAPPING", switch)
-    skipped = switch in (None, "0")
-    for name in QUANTIZERS:
-        assert is_quantizer_name(name)
-        assert skip_quantizers(lambda self, name: False, None, name) is skipped
-    for name in OTHERS:
-        assert not is_quantizer_name(name)
-        assert skip_quantizers(lambda self, name: False, None, name) is False
-        assert skip_quantizers(lambda self, name: True, None, name) is True
+    assert all(map(is_quantizer_name, QUANTIZERS))
+    assert not any(map(is_quantizer_name, OTHERS))
+    bridge = Planned([*QUANTIZERS, *OTHERS])
+    unmapped = {*QUANTIZERS, OTHERS[0]}
+    left = leave_quantizers_out(lambda self, *args: self.tasks(unmapped), bridge, "pretrained", "model")
+    names = [task and task.global_param_name for task in left]
+    whole = [None] * (len(QUANTIZERS) + 1) + OTHERS[1:]
+    assert names == ([None, *OTHERS[1:]] if switch in (None, "0") else whole)
+
+
+def test_a_weight_without_mapping_is_refused_by_name():
+    """The kind: an incomplete result instead of an error."""
+    bridge = Planned([*QUANTIZERS, *OTHERS])
+    with pytest.raises(AttributeError, match=re.escape(OTHERS[0])):
+        name_unmapped(lambda *args: args, bridge, bridge.tasks({OTHERS[0]}), "Converting")
+    tasks = bridge.tasks(())
+    assert name_unmapped(lambda *args: args, bridge, tasks, "Converting") == (bridge, tasks, "Converting")
