@@ -12,17 +12,17 @@ from setuptools.command.editable_wheel import editable_wheel
 
 HERE = Path(__file__).parent
 PTH = "verl_compat.pth"
-# One line of ASCII, the standard library only.  RING is compiled when the bell rings, not at each start.
-LINE = (
-    # site executes the lines of a virtual environment twice
-    "import os, sys; 'verl_compat._boot' in sys.modules or "
-    "any(type(found).__name__ == 'VerlCompatDoorbell' for found in sys.meta_path) or "
-    "(sys.meta_path.insert(0, type('VerlCompatDoorbell', (), {{'find_spec': "
-    "lambda bell, name, path=None, target=None: name.partition('.')[0] in {roots} and "
-    "(space := dict(bell=bell, name=name, path=path, target=target), exec({ring}, space)) "
-    "and space['spec'] or None}})()), "
+# One line of ASCII, the standard library only.  Compiling is what a start pays for, most of it in memory
+# that is touched for the first time.  So what need not be compiled is text: RING until the bell rings,
+# HANG where the line is executed again (site executes the lines of a virtual environment twice).
+LINE = "import os, sys; hasattr(sys, 'verl_compat_bell') or exec({hang!r})\n"
+HANG = (
+    "sys.verl_compat_bell = type('VerlCompatDoorbell', (), {{'find_spec': "
+    "lambda bell, name, path=None, target=None: "
+    "exec({ring!r}, here := locals()) or here['spec'] if name.partition('.')[0] in {roots!r} else None}})(); "
+    "sys.meta_path.insert(0, sys.verl_compat_bell); "
     # every process reports where reports are asked for, whatever it imports
-    "os.environ.get('VERL_COMPAT_REPORT_DIR') and sys.meta_path[0].find_spec({first}))\n"
+    "os.environ.get('VERL_COMPAT_REPORT_DIR') and sys.verl_compat_bell.find_spec({first!r})"
 )
 
 
@@ -38,7 +38,7 @@ def pth_line():
     roots = tuple(sorted({target.partition(".")[0] for target in targets()}))
     ring = ast.parse((HERE / "compat" / "_ring.py").read_text(encoding="utf-8"))
     del ring.body[0]  # the docstring
-    return LINE.format(roots=roots, ring=repr(ast.unparse(ring)), first=repr(roots[0]))
+    return LINE.format(hang=HANG.format(roots=roots, ring=ast.unparse(ring), first=roots[0]))
 
 
 class BuildWithPth(build_py):

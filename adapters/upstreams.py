@@ -32,13 +32,22 @@ UPSTREAMS: tuple[Upstream, ...] = (
         ),
     ),
     Upstream(dist="mbridge", package="mbridge", version_files=("__init__.py",), known=("0.15.1",)),
-    Upstream(dist="transformers", package="transformers", version_files=("__init__.py",), known=()),
-    Upstream(dist="numpy", package="numpy", version_files=("version.py", "_version.py"), known=()),
+    Upstream(
+        dist="transformers",
+        package="transformers",
+        version_files=("__init__.py",),
+        known=("4.57.6", "5.3.0", "5.5.3", "5.8.1", "5.9.0", "5.12.1"),
+    ),
     Upstream(dist="torch", package="torch", version_files=("version.py",), known=()),
+    Upstream(dist="numpy", package="numpy", version_files=("version.py", "_version.py"), known=()),
+    Upstream(dist="nvidia-modelopt", package="modelopt", version_files=(), known=()),
 )  # fmt: skip
 
 # Called with the versions found (distribution -> text); a text that one returns is shown by `verl-compat status`.
 NOTES: tuple[str, ...] = ("verl_compat.shims.version_pairs:status_note",)
+
+# What the others declare ranges of in their metadata; `verl-compat status` says where a release lies outside.
+LIBRARIES: tuple[str, ...] = ("transformers", "torch", "numpy", "nvidia-modelopt")
 
 # Who uses whose names.  The wheel of megatron-core also carries megatron.training from 0.17.
 AUDITED: tuple[Audited, ...] = (

@@ -1,7 +1,7 @@
 """What verl-compat costs a process that never imports a watched name.
 
-Paired runs of a bare interpreter: without any ``.pth`` of ours, with ours, and with the ones that
-setuptools and coverage ship, each in an environment that differs in nothing else.  Prints medians
+Paired runs of a bare interpreter: without any ``.pth``, with one that does nothing, with ours, and with the
+ones that setuptools and coverage ship, each in an environment that differs in nothing else.  Prints medians
 and the modules that each adds.  Run by ``tox run -e bench``.
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 
 CASES = {
     "nothing": (),
+    "idle line": (),
     "verl-compat": ("verl-compat",),
     "setuptools": ("setuptools",),
     "coverage": ("coverage",),
@@ -37,6 +38,8 @@ def make_environment(folder: Path, dists: tuple[str, ...]) -> Path:
             source = home / name
             copy = shutil.copytree if source.is_dir() else shutil.copy
             copy(source, site / name)  # type: ignore[operator]
+    if folder.name == "idle line":
+        (site / "idle.pth").write_text("import sys\n")
     # as pip does on installing; elsewhere the first start would write the files
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(site)], check=True)
     return folder / "bin" / "python"

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+if not hasattr(sys, "verl_compat_bell"):  # the line of the .pth, executed after this, hangs up nothing
+    sys.verl_compat_bell = None  # type: ignore[attr-defined]
+
 _complained: "list[str]" = []  # a broken installation would repeat itself at every watched import
 
 

@@ -49,3 +49,10 @@ def note_references() -> tuple[str, ...]:
     from verl_compat.adapters.upstreams import NOTES
 
     return NOTES
+
+
+def libraries() -> tuple[str, ...]:
+    """The upstreams of which the others declare ranges in their metadata."""
+    from verl_compat.adapters.upstreams import LIBRARIES
+
+    return LIBRARIES

@@ -13,12 +13,13 @@ from typing import Any
 
 from verl_compat import __version__, _boot
 from verl_compat.decide import Condition, decide
+from verl_compat.declared import outside
 from verl_compat.facts import facts
 from verl_compat.log import warn_once
 from verl_compat.processes import children, command_line
 from verl_compat.records import Adapter
 from verl_compat.refs import resolve
-from verl_compat.registry import all_adapters, note_references, upstreams
+from verl_compat.registry import all_adapters, libraries, note_references, upstreams
 from verl_compat.state import STATE
 from verl_compat.versions import Found
 
@@ -126,6 +127,10 @@ def _notes(versions: tuple[Found, ...]) -> tuple[str, ...]:
             said.append(resolve(reference)(texts))
         except Exception as error:
             warn_once(f"no note by {reference}: {error!r}")
+    try:
+        said += outside({what.dist: what for what in versions}, libraries())
+    except Exception as error:
+        warn_once(f"declared ranges cannot be read: {error!r}")
     return tuple(text for text in said if text)
 
 

@@ -11,6 +11,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -88,6 +89,18 @@ def detect(upstream: Upstream) -> Found:
     if text is not None:
         return Found(upstream.dist, text, "file", str(folder))
     return Found(upstream.dist, stated, "unverified", str(folder))
+
+
+def requirements(what: Found) -> tuple[Requirement, ...]:
+    """What a distribution declares to need; nothing for a clone: the metadata found may be that of another."""
+    metadata = _metadata(what.dist) if what.source == "metadata" else None
+    found = []
+    try:
+        for line in (metadata.requires if metadata is not None else None) or ():
+            found.append(Requirement(line))
+    except (InvalidRequirement, OSError, UnicodeError):  # broken metadata says no more
+        pass
+    return tuple(found)
 
 
 def _metadata(dist: str) -> importlib.metadata.Distribution | None:

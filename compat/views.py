@@ -15,6 +15,7 @@ from verl_compat.merge import Merged
 from verl_compat.records import Adapter
 from verl_compat.report import AdapterStatus, Status
 from verl_compat.terminal import console
+from verl_compat.wording import ranges, retirement
 
 _STYLE = {
     "applied": "green", "late": "green", "would-apply": "green", "untested": "yellow", "pending": "cyan",
@@ -91,11 +92,6 @@ def show_list(adapters: Iterable[Adapter]) -> None:
     console().print(table)
 
 
-def ranges(adapter: Adapter) -> str:
-    """The ranges of an adapter in one line."""
-    return " and ".join(f"{dist} {specifier}".strip() for dist, specifier in adapter.applies.items())
-
-
 def merged_json(merged: Merged) -> str:
     """``status --reports --json``."""
     return json.dumps({**asdict(merged), "outcomes": merged.outcomes()}, indent=2)
@@ -113,7 +109,6 @@ def list_json(adapters: Iterable[Adapter]) -> str:
 
 def _facts(adapter: Adapter) -> list[tuple[str, str]]:
     tested = "; ".join(", ".join(f"{d} {v}" for d, v in pair.items()) for pair in adapter.tested)
-    retired = " or ".join(f"{dist} {spec}" for dist, spec in adapter.retire_when.items())
     return [
         ("what", adapter.summary),
         (
@@ -126,7 +121,7 @@ def _facts(adapter: Adapter) -> list[tuple[str, str]]:
         ("why", adapter.why),
         ("links", " ".join(adapter.links)),
         ("reports", " ".join(adapter.reports) or "-"),
-        ("retires", retired or adapter.keep),
+        ("retires", retirement(adapter)),
         ("switch off", f"VERL_COMPAT_DISABLE={adapter.id}"),
     ]
 

@@ -1,3 +1,5 @@
+"""``bridge_lt_0_5_module_types``: value heads and ModelOpt's linear layers are known to weight conversion."""
+
 import pytest
 import torch
 

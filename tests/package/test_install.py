@@ -136,6 +136,13 @@ def test_editable_install(source: Path, python: Path) -> None:
     assert probe(python, ACTIVE) == "False"
 
 
+def test_development_on_an_editable_install(source: Path, python: Path) -> None:
+    """``pip install -e .`` and ``pytest tests/unit``: those tests that ask how the package is installed."""
+    install(python, "-e", source, "pytest>=8")
+    names = ("test_layout", "test_records", "test_catalog", "test_engine")
+    call(python, "-m", "pytest", "-q", *(f"tests/unit/{name}.py" for name in names), cwd=source)
+
+
 def test_target_install_needs_another_door(built: Path, python: Path, tmp_path: Path) -> None:
     """``-t`` plus PYTHONPATH reads no ``.pth``; the entry points are found, and ``auto`` works."""
     (wheel,) = built.glob("*.whl")

@@ -16,7 +16,7 @@ from verl_compat.registry import all_adapters, load, upstreams
 from verl_compat.validate import problems
 
 ROOT = Path(__file__).parents[2]
-ADAPTERS = catalog.adapters_in_files()
+ADAPTERS = catalog.adapters_in_files(ROOT)
 
 
 def test_records_are_complete_and_share_out_the_releases() -> None:
