@@ -1,12 +1,16 @@
-"""The main job on a CPU: verl's own Megatron engine trains and syncs a tiny model on an older Bridge.
+"""The main job on a CPU: verl's own Megatron engine trains, syncs, saves and resumes on an older Bridge.
 
 Needs verl 0.9.1, megatron-bridge 0.4.2 and megatron-core 0.17.1 (``tox run -e demo`` installs them); no GPU.
 Without verl-compat (``VERL_COMPAT=off``) it stops at verl's ImportError, with exit status 1.
 
-Part 1, an actor: write a Hugging Face checkpoint (Qwen3, random weights), load it through AutoBridge,
-configure the provider, add LoRA and build the model, all by verl's engine; check the export against the
-checkpoint bit for bit; one forward, backward and optimizer step; export again.
-Part 2, a critic: a Qwen3-MoE value model with ``freeze_moe_router``.
+Each part builds its model from a Hugging Face checkpoint (random weights) by verl's engine and AutoBridge.
+
+1. LoRA actor (Qwen3): two steps, an export before and after each. Before: the checkpoint, bit for bit.
+   After: what the ``peft`` package makes of the saved adapter and the same checkpoint.
+2. MoE actor (Qwen3-MoE): two full steps; each export equals a training by transformers alone.
+3. Both again: a checkpoint by verl's MegatronCheckpointManager after step 1, a new engine that
+   loads it, and its step 2: every exported tensor equals the uninterrupted run bit for bit.
+4. MoE critic with ``freeze_moe_router``: routers stay, the rest is trained.
 """
 
 from __future__ import annotations
@@ -15,15 +19,19 @@ import os
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
+import contextlib
+import io
 import sys
 import tempfile
+import time
 import warnings
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from cpu_engine import build, exported, make_engine, merged_by_peft, reference_steps, train_step
+
 from support import (
     assert_same_tensors,
     cpu_fixups,
@@ -32,136 +40,89 @@ from support import (
     read_checkpoint,
     write_tiny_checkpoint,
 )
-from support.tiny import CPU_OVERRIDES, VOCAB_SIZE
 
 LORA = {"type": "lora", "rank": 8, "alpha": 16, "dropout": 0.0, "merge": True, "adapter_path": None}
+SEED = 7
 
 
-class ModelConfig(SimpleNamespace):
-    """The fields of verl's HFModelConfig that its engine reads (the real one wants a tokenizer)."""
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """A field, or the default."""
-        return getattr(self, name, default)
-
-
-def make_engine(path: Path, model_type: str, lora: dict[str, Any], freeze_router: bool = False) -> Any:
-    """verl's MegatronEngine for one checkpoint, in fp32 and with what a CPU needs.
-
-    Args:
-        path: folder of a Hugging Face checkpoint.
-        model_type: ``language_model`` or ``value_model``.
-        lora: verl's ``model.lora``.
-        freeze_router: verl's ``override_mcore_model_config.moe_config.freeze_moe_router``.
-    """
-    import torch
-    from transformers import AutoConfig
-    from verl.trainer.config import CheckpointConfig
-    from verl.workers.config import McoreEngineConfig, McoreOptimizerConfig
-    from verl.workers.engine.megatron.transformer_impl import MegatronEngine
-
-    hf_config = AutoConfig.from_pretrained(path)
-    model_config = ModelConfig(
-        model_type=model_type,
-        local_path=str(path),
-        hf_config=hf_config,
-        trust_remote_code=False,
-        share_embeddings_and_output_weights=False,
-        lora=lora,
-        lora_rank=0,
-        mtp=SimpleNamespace(enable=False),
-        architectures=hf_config.architectures,
-    )
-    engine_config = McoreEngineConfig(
-        tensor_model_parallel_size=1,
-        override_transformer_config={
-            **CPU_OVERRIDES,
-            "attention_backend": "unfused",
-            "variable_seq_lengths": False,  # not with the dispatcher that a CPU needs
-            "autocast_dtype": torch.float32,
-        },
-        override_mcore_model_config={"moe_config": {"freeze_moe_router": freeze_router}},
-    )
-    # verl's dataclass takes bfloat16 and float16 only; exact comparisons want fp32.
-    object.__setattr__(engine_config, "dtype", "float32")
-    optimizer_config = McoreOptimizerConfig(optimizer="adam", lr=1e-2, total_training_steps=1)
-    return MegatronEngine(model_config, engine_config, optimizer_config, CheckpointConfig())
-
-
-def build(engine: Any) -> None:
-    """What MegatronEngine.initialize does first; its optimizer allocates on CUDA, so torch's Adam stands in."""
-    import torch
-
-    engine._build_tf_config()
-    engine.module = engine._build_megatron_module()
-    trainable = [parameter for chunk in engine.module for parameter in chunk.parameters() if parameter.requires_grad]
-    engine.optimizer = torch.optim.Adam(trainable, lr=1e-2)
-
-
-def exported(engine: Any) -> dict[str, Any]:
-    """The tensors that verl sends to the rollout, by Hugging Face name."""
-    weights, _ = engine.get_per_tensor_param()
-    return {name: tensor.detach().clone() for name, tensor in weights}
-
-
-def train_step(engine: Any) -> float:
-    """One forward, backward and optimizer step on random tokens; returns the loss."""
-    import torch
-
-    for chunk in engine.module:
-        chunk.zero_grad_buffer()
-    tokens = torch.randint(0, VOCAB_SIZE, (2, 16))
-    positions = torch.arange(16).expand(2, 16)
-    causal = torch.triu(torch.ones(16, 16, dtype=torch.bool), diagonal=1)[None, None]
-    output = engine.module[0](input_ids=tokens, position_ids=positions, attention_mask=causal)
-    if engine.is_value_model:
-        loss = output.float().pow(2).mean()
-    else:
-        loss = torch.nn.functional.cross_entropy(output[:, :-1].reshape(-1, VOCAB_SIZE), tokens[:, 1:].reshape(-1))
-    loss.backward()
-    for chunk in engine.module:
-        chunk.finish_grad_sync()
-    for group in engine.optimizer.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = parameter.main_grad.to(parameter.dtype)  # megatron's DDP keeps gradients there
-    engine.optimizer.step()
-    return float(loss)
-
-
-def actor(folder: Path) -> None:
-    """Part 1: LoRA on a dense model, through load, export, training step and export."""
-    import torch
-
-    path = write_tiny_checkpoint(folder / "qwen3", "qwen3")
+def actor(path: Path, lora: dict[str, Any]) -> Any:
+    """A built engine whose first export was checked against the checkpoint."""
+    engine = build(make_engine(path, "language_model", lora))
     checkpoint = read_checkpoint(path)
-    engine = make_engine(path, "language_model", LORA)
-    build(engine)
+    assert_same_tensors(exported(engine), checkpoint)
+    say(f"{path.name}: export equals the checkpoint, {len(checkpoint)} tensors, bit for bit")
+    return engine
+
+
+def two_steps(engine: Any, saved: Path) -> list[dict[str, Any]]:
+    """Train twice with an export after each step; save with verl's manager in between."""
+    import torch
+
+    torch.manual_seed(SEED)
+    losses, states = [train_step(engine)], [exported(engine)]
+    with contextlib.redirect_stdout(io.StringIO()):  # verl prints the whole transformer config
+        engine.checkpoint_mananager.save_checkpoint(str(saved), global_step=1)
+    losses.append(train_step(engine))
+    states.append(exported(engine))
+    say(f"two steps (loss {losses[0]:.3f}, {losses[1]:.3f}), an export after each, a checkpoint after the first")
+    return states
+
+
+def resume(path: Path, lora: dict[str, Any], saved: Path, states: list[dict[str, Any]]) -> None:
+    """A new engine loads the checkpoint of step 1 and repeats step 2; its tokens come from the restored RNG."""
+    import torch
+
+    engine = actor(path, lora)
+    torch.manual_seed(SEED + 1)
+    engine.checkpoint_mananager.load_checkpoint(str(saved))
+    assert_same_tensors(exported(engine), states[0])
+    train_step(engine)
+    assert_same_tensors(exported(engine), states[1])
+    say(f"{path.name}: resumed after step 1: exports of steps 1 and 2 equal the uninterrupted run, bit for bit")
+
+
+def lora_actor(folder: Path) -> None:
+    """LoRA on a dense model; only adapters are trained, saved and resumed."""
+    import torch
+
+    path, saved = write_tiny_checkpoint(folder / "qwen3", "qwen3"), folder / "lora-step-1"
+    engine = actor(path, LORA)
     names = dict(engine.module[0].module.named_parameters())
     trainable = {name for name, parameter in names.items() if parameter.requires_grad}
     assert trainable == {name for name in names if "adapter" in name}
     say(f"LoRA from verl's get_peft_cls: {type(engine.peft_cls).__name__}, {len(trainable)} trainable tensors")
 
-    assert_same_tensors(exported(engine), checkpoint)
-    say(f"export equals the checkpoint: {len(checkpoint)} tensors, bit for bit")
+    states = two_steps(engine, saved)
+    checkpoint = read_checkpoint(path)
+    changed = {name for name in checkpoint if not torch.equal(states[0][name], checkpoint[name])}
+    assert changed
+    assert all(name.endswith("_proj.weight") for name in changed), f"LoRA changed {sorted(changed)[:3]}"
+    merged = merged_by_peft(path, saved / "model" / "huggingface" / "adapter", folder / "merged")
+    assert_close(states[0], merged, checkpoint)
+    say(f"merged export equals peft's merge of the saved adapter; {len(changed)} of {len(checkpoint)} tensors changed")
+    resume(path, LORA, saved, states)
 
-    loss = train_step(engine)
-    after = exported(engine)
-    changed = {name for name in checkpoint if not torch.equal(after[name], checkpoint[name])}
-    assert after.keys() == checkpoint.keys()
-    assert changed, "a training step changed nothing"
-    assert all("proj" in name for name in changed), f"LoRA changed {sorted(changed)[:3]}"
-    say(f"one step (loss {loss:.3f}): {len(changed)} tensors changed by merged LoRA, the others bit for bit equal")
+
+def moe_actor(folder: Path) -> None:
+    """All weights of a MoE model are trained; transformers trains a second copy."""
+    path, saved = write_tiny_checkpoint(folder / "qwen3_moe", "qwen3_moe"), folder / "moe-step-1"
+    states = two_steps(actor(path, {}), saved)
+    before = read_checkpoint(path)
+    for state, expected in zip(states, reference_steps(path, 2, SEED, folder / "reference"), strict=True):
+        assert_close(state, expected, before)
+        before = expected
+    say("both exports equal two steps of transformers' own model")
+    resume(path, {}, saved, states)
 
 
 def critic(folder: Path) -> None:
-    """Part 2: a value model whose MoE router verl was asked to freeze."""
+    """A value model whose MoE router verl was asked to freeze."""
     import torch
     from megatron.bridge.training.utils.train_utils import LinearForLastLayer
 
-    path = write_tiny_checkpoint(folder / "qwen3_moe", "qwen3_moe")
+    path = folder / "qwen3_moe"
     checkpoint = read_checkpoint(path)
-    engine = make_engine(path, "value_model", {}, freeze_router=True)
-    build(engine)
+    engine = build(make_engine(path, "value_model", {}, freeze_router=True))
     model = engine.module[0].module
     assert type(model.output_layer) is LinearForLastLayer
     routers = {name: parameter for name, parameter in model.named_parameters() if ".router." in name}
@@ -178,6 +139,19 @@ def critic(folder: Path) -> None:
     assert all(torch.equal(after[name], base[name]) for name in frozen), "a frozen router changed"
     assert not all(torch.equal(after[name], base[name]) for name in base.keys() - frozen)
     say(f"one step (loss {loss:.3f}): the routers kept their weights, the rest was trained")
+
+
+def assert_close(actual: dict[str, Any], expected: dict[str, Any], before: dict[str, Any]) -> None:
+    """Same names and shapes, and the same *change* since ``before``: a step is small beside a weight."""
+    import torch
+
+    assert actual.keys() == expected.keys(), sorted(actual.keys() ^ expected.keys())[:5]
+    for name, tensor in expected.items():
+        change, wanted = actual[name] - before[name], tensor - before[name]
+        size = wanted.norm().clamp(min=1e-5)
+        error = float((change - wanted).norm() / size)
+        assert error < 1e-2, f"{name}: the change is off by {error:.1e} of {float(size):.1e}"
+        torch.testing.assert_close(actual[name], tensor, rtol=1e-4, atol=1e-6)
 
 
 def print_applied() -> None:
@@ -197,7 +171,8 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    """Run both parts; 0 when all held."""
+    """Run all parts; 0 when all held."""
+    began = time.monotonic()
     warnings.simplefilter("ignore")
     enable_stubs()
     import torch
@@ -209,7 +184,8 @@ def main() -> int:
     cpu_fixups()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            actor(Path(folder))
+            lora_actor(Path(folder))
+            moe_actor(Path(folder))
             critic(Path(folder))
     except ImportError as error:
         if not (error.name or "").startswith("megatron.bridge."):
@@ -217,6 +193,7 @@ def main() -> int:
         say(f"stopped by verl's ImportError: {error}")
         return 1
     print_applied()
+    say(f"all held, {time.monotonic() - began:.0f} s")
     return 0
 
 

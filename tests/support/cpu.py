@@ -85,7 +85,8 @@ class NoStream:
 def cpu_fixups() -> None:
     """Replace, in this process, what the upstreams do only on a GPU; idempotent.
 
-        * ``torch.cuda.current_device`` names a CPU device; streams, synchronizing and moving modules do nothing;
+        * ``torch.cuda.current_device`` names a CPU device, which has no memory to report; streams, synchronizing
+          and moving modules do nothing;
         * PEFT code takes the layers of megatron.core for plain ones (no Transformer Engine);
         * ``dist.scatter`` sends contiguous copies: gloo sends wrong rows otherwise, without an error;
         * the RNG tracker forks nothing: its states are CUDA states;
@@ -104,6 +105,7 @@ def cpu_fixups() -> None:
     current_device._cpu_fixup = True  # type: ignore[attr-defined]
     torch.cuda.current_device = current_device  # type: ignore[assignment]
     torch.cuda.synchronize = lambda device=None: None  # type: ignore[assignment]
+    torch.cuda.mem_get_info = lambda device=None: (0, 0)  # type: ignore[assignment]
     torch.cuda.Stream = NoStream  # type: ignore[assignment,misc]
     torch.cuda.current_stream = NoStream  # type: ignore[assignment]
     torch.cuda.stream = lambda stream: contextlib.nullcontext()  # type: ignore[assignment]
