@@ -10,9 +10,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+
+from verl_compat.shims.notices import say_once, setting
 
 _NVRX = "nvidia_resiliency_ext"
 _NVRX_CORE = f"{_NVRX}.checkpointing.async_ckpt.core"
@@ -59,6 +62,9 @@ class AsyncCalls:
 
 
 async_calls = AsyncCalls()
+
+#: Set once a trainer has asked this process to finalise its saves: it asks before each step, so before the first save.
+drained = threading.Event()
 
 
 def kept_calls() -> Any:
@@ -109,6 +115,7 @@ def make_finalizer(module: ModuleType) -> Callable[..., None]:
     """
 
     def async_calls_finalize_fn_exec(self: Any, blocking: bool = False) -> None:
+        drained.set()
         if "megatron.core" in sys.modules:
             kept_calls().maybe_finalize_async_calls(blocking=blocking)
 
@@ -117,6 +124,30 @@ def make_finalizer(module: ModuleType) -> Callable[..., None]:
         async_calls_finalize_fn_exec
     )
     return dispatched
+
+
+def note_drain(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Around verl 0.7's own ``async_calls_finalize_fn_exec``: this process has a trainer that finalises its saves."""
+    drained.set()
+    return original(*args, **kwargs)
+
+
+def finish_save(original: Callable[..., Any], manager: Any, *args: Any, **kwargs: Any) -> Any:
+    """Around ``MegatronCheckpointManager.save_checkpoint(self, ...)``: no save is left that nothing would finalise.
+
+    Only verl's PPO trainers finalise, and only the actor's workers.  Anywhere else (supervised
+    fine-tuning, a critic in a pool of its own, the trainers of ``verl.trainer.ppo.v1``) the save is
+    finalised, blocking and on all ranks, before this returns.
+    """
+    result = original(manager, *args, **kwargs)
+    if setting(manager.checkpoint_config, "async_save", False) and not drained.is_set():
+        kept_calls().maybe_finalize_async_calls(blocking=True)
+        say_once(
+            "verl_async_save_finish",
+            "Nothing in this process finalises asynchronous saves (checkpoint.async_save=True), as verl's PPO trainer "
+            "does for its actor: each save is finished before save_checkpoint returns. async_save=False says the same.",
+        )
+    return result
 
 
 class DistCheckpointing(ModuleType):
