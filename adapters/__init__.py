@@ -62,9 +62,16 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "megatron.core.ssm.gated_delta_net": ("core_lt_0_18_gated_delta_net_packed",),
     "megatron.core.transformer.fsdp_dtensor_checkpoint": ("core_fsdp_swiglu_optimizer_state",),
     "megatron.core.transformer.mlp": ("core_swiglu_sharded_factory",),
+    "megatron.core.transformer.multi_token_prediction": ("core_0_18_mtp_full_recompute",),
     "verl.models.mcore.bridge": (
         "verl_bridge_missing",
         "verl_own_value_model_hooks",
+    ),
+    "verl.models.mcore.mtp_patch": (
+        "verl_0_7_1_mtp_loss",
+        "verl_0_8_mtp_recompute",
+        "verl_lt_0_9_mtp_methods",
+        "verl_mtp_output",
     ),
     "verl.utils.checkpoint.fsdp_checkpoint_manager": ("verl_fsdp_async_save",),
     "verl.utils.checkpoint.megatron_checkpoint_manager": (
