@@ -1,6 +1,6 @@
 """verl's compressed-tensors NVFP4 QAT rollout (0.7.1 and newer) on every vLLM from 0.12."""
 
-from verl_compat.records import Adapter, Has, OnUndo, Replace
+from verl_compat.records import Adapter, Has, Replace, Untouched
 
 _V = "verl_compat.shims.marlin_verl"
 
@@ -23,6 +23,10 @@ ADAPTER = Adapter(
         Has("prepare_qat_for_load_weights", "manual_process_weights_after_loading"),
     ),
     patches=(
+        Untouched(
+            "_applied_patches",
+            "verl's own patches of vLLM's NVFP4 methods already ran in this process, and its layers are in their hands",
+        ),
         Replace("_marlin_process_scales_experts", f"{_V}:process_expert_scales", params=("scale_hf", "param_dtype")),
         Replace(
             "patched_w4a16_process_weights_after_loading",
@@ -41,8 +45,7 @@ ADAPTER = Adapter(
         ),
         Replace("prepare_qat_for_load_weights", f"{_V}:prepare_qat", make=True, params=("model", "device")),
         Replace("manual_process_weights_after_loading", f"{_V}:process_model", params=("model",)),
-        Replace("apply_qat_patches", f"{_V}:apply_qat", make=True),
-        OnUndo(f"{_V}:undo_qat"),
+        Replace("apply_qat_patches", f"{_V}:apply_qat", later=True),
     ),
     consumers=("verl.utils.qat",),
     why=(

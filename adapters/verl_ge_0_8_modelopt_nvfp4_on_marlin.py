@@ -1,6 +1,6 @@
 """verl's ModelOpt NVFP4 rollout (0.8 and newer) on every vLLM from 0.12."""
 
-from verl_compat.records import Adapter, Has, OnUndo, Replace
+from verl_compat.records import Adapter, Has, Replace, Untouched
 
 _V = "verl_compat.shims.marlin_verl"
 _M = "verl_compat.shims.marlin"
@@ -24,6 +24,10 @@ ADAPTER = Adapter(
         Has("prepare_modelopt_for_weight_reload", "modelopt_process_weights_after_loading"),
     ),
     patches=(
+        Untouched(
+            "_patched",
+            "verl's own patches of vLLM's NVFP4 methods already ran in this process, and its layers are in their hands",
+        ),
         Replace("_unwrap_marlin_scale", f"{_M}:unwrap_marlin_scale", params=("value",)),
         Replace("_split_marlin_scale", f"{_M}:split_marlin_scale", params=("value",)),
         Replace("_marlin_process_scales_experts", f"{_V}:process_expert_scales", params=("scale_hf", "param_dtype")),
@@ -37,8 +41,7 @@ ADAPTER = Adapter(
             params=("model", "device"),
         ),
         Replace("modelopt_process_weights_after_loading", f"{_V}:process_model", params=("model",)),
-        Replace("apply_modelopt_nvfp4_patches", f"{_V}:apply_modelopt", make=True),
-        OnUndo(f"{_V}:undo_modelopt"),
+        Replace("apply_modelopt_nvfp4_patches", f"{_V}:apply_modelopt", later=True),
     ),
     consumers=("verl.utils.modelopt",),
     why=(

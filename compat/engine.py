@@ -16,6 +16,7 @@ from typing import Any
 from verl_compat import _boot
 from verl_compat.adapters import TARGETS
 from verl_compat.decide import Decision, decide
+from verl_compat.later import Later
 from verl_compat.log import warn_once
 from verl_compat.patches import CollisionError, commit, prepare, undo
 from verl_compat.provide import ProvideLoader, take_away
@@ -23,11 +24,9 @@ from verl_compat.records import Adapter, Check, OnImportError, Provide
 from verl_compat.refs import resolve
 from verl_compat.registry import for_target, upstreams
 from verl_compat.report import write_report
-from verl_compat.state import STATE, Entry
+from verl_compat.state import STATE, Entry, StrictError
 
-
-class StrictError(Exception):
-    """Strict mode: an adapter is needed here and could not be applied."""
+__all__ = ["StrictError", "activate", "after_exec", "before_exec", "revert"]
 
 
 def activate() -> None:
@@ -95,7 +94,7 @@ def after_exec(name: str, late: bool = False) -> None:
                 STATE.release(adapter.id)  # also at a KeyboardInterrupt
             if STATE.reverted:  # by another thread, meanwhile
                 _withdraw(adapter.id, "disabled", "reverted")
-            _raise_if_strict(adapter)
+            STATE.raise_if_strict(adapter)
     write_report()
 
 
@@ -184,14 +183,18 @@ def _considered(adapter: Adapter) -> bool:
 
 
 def _withdraw(adapter_id: str, outcome: str, reason: str) -> None:
+    entry = STATE.entries.get(adapter_id)
+    refused = next((text for step in entry.steps if (text := _refusal(step))), None) if entry is not None else None
+    if refused:
+        STATE.amend(adapter_id, reason=f"not undone: {refused}")
+        warn_once(f"{adapter_id} was not undone: {refused}")
+        return
     for trouble in undo(STATE.withdraw(adapter_id, outcome, reason)):
         warn_once(f"{adapter_id}: {trouble}; it was left as it is")
 
 
-def _raise_if_strict(adapter: Adapter) -> None:
-    entry = STATE.entries[adapter.id]
-    if STATE.switches.mode == "strict" and entry.outcome in ("failed", "collision"):
-        raise StrictError(f"{adapter.id} is needed for {adapter.target} and was not applied: {entry.reason}")
+def _refusal(step: Any) -> str | None:
+    return step.refusal() if isinstance(step, Later) else None
 
 
 def _initialising(module: Any) -> bool:

@@ -1,27 +1,19 @@
-"""Patch records: prepared first, applied together or not at all, undone exactly.
-
-Functions are wrapped as plain functions and not as ``wrapt.FunctionWrapper``: an object proxy
-cannot be pickled by name (it raises NotImplementedError), and Ray pickles functions of verl.
-"""
+"""Patch records: prepared first, applied together or not at all, undone exactly."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from verl_compat.records import Adapter, Add, OnUndo, Patch, Register, Replace, Wrap, dotted_get
+from verl_compat.later import Later
+from verl_compat.records import Adapter, Add, Patch, Register, Replace, Untouched, Wrap, dotted_get
 from verl_compat.refs import resolve
-from verl_compat.steps import ABSENT, AddMembers, Backfill, CallOnUndo, Gate, SetSlot, Step, label
+from verl_compat.steps import ABSENT, AddMembers, Backfill, Gate, SetSlot, Step, commit, label, undo
+from verl_compat.wrapping import CollisionError, function_of, is_wrapper, wrapped
 
-MARK = "__verl_compat__"
-
-
-class CollisionError(Exception):
-    """Somebody else has patched the target."""
+__all__ = ["CollisionError", "DriftError", "commit", "prepare", "undo"]
 
 
 class DriftError(Exception):
@@ -40,46 +32,35 @@ def prepare(adapter: Adapter, module: ModuleType) -> list[Step]:
         DriftError: the original has other parameters than the adapter expects.
         ImportError, AttributeError: a shim, an owner or an original is missing.
     """
+    later = Later(adapter)
     steps: list[Step] = []
     for patch in adapter.patches:
-        steps += _prepare_one(patch, adapter, module)
-    if steps:  # last, so that they are undone first
-        steps += [
-            CallOnUndo(resolve(patch.reference), module) for patch in adapter.patches if isinstance(patch, OnUndo)
-        ]
+        steps += _prepare_one(patch, adapter, module, later)
+    if any(isinstance(patch, Replace) and patch.later for patch in adapter.patches):
+        steps.append(later)  # last, so that it is undone first
     return steps
 
 
-def commit(steps: Iterable[Step]) -> list[Step]:
-    """Make all changes; if one fails, take back those before it and raise."""
-    done: list[Step] = []
-    try:
-        for step in steps:
-            step.do()
-            done.append(step)
-    except BaseException:
-        undo(done)
-        raise
-    return done
-
-
-def undo(steps: Iterable[Step]) -> list[str]:
-    """Take changes back, last first; returns what could not be restored."""
-    return [trouble for step in reversed(list(steps)) if (trouble := step.undo())]
-
-
-def _prepare_one(patch: Patch, adapter: Adapter, module: ModuleType) -> list[Step]:
+def _prepare_one(patch: Patch, adapter: Adapter, module: ModuleType, later: Later) -> list[Step]:
     match patch:
+        case Untouched():
+            return _untouched(patch, module)
         case Add():
             return _prepare_add(patch, module)
         case Replace():
-            return _prepare_replace(patch, adapter, module)
+            return _prepare_replace(patch, adapter, module, later)
         case Wrap():
             return _prepare_wrap(patch, adapter, module)
         case Register():
             return _prepare_register(patch, module)
-        case _:  # Provide, Check, OnImportError and OnUndo change no slot
+        case _:  # Provide, Check and OnImportError change no slot
             return []
+
+
+def _untouched(patch: Untouched, module: ModuleType) -> list[Step]:
+    if dotted_get(module, patch.path):
+        raise CollisionError(patch.why)
+    return []
 
 
 def _prepare_add(patch: Add, module: ModuleType) -> list[Step]:
@@ -88,13 +69,13 @@ def _prepare_add(patch: Add, module: ModuleType) -> list[Step]:
     return [] if present else [SetSlot(owner, name, _value(patch, module))]
 
 
-def _prepare_replace(patch: Replace, adapter: Adapter, module: ModuleType) -> list[Step]:
+def _prepare_replace(patch: Replace, adapter: Adapter, module: ModuleType, later: Later) -> list[Step]:
     owner, name = _owner(module, patch.path)
     raw = _raw(owner, name, patch.path)
     if not patch.data:
         _recognise(raw, patch, module)
         _same_shape(raw, patch)
-    new = _value(patch, module)
+    new = resolve(patch.value)(module, later) if patch.later else _value(patch, module)
     return [SetSlot(owner, name, new), *_consumers(adapter, owner, name, raw, new)]
 
 
@@ -104,7 +85,7 @@ def _prepare_wrap(patch: Wrap, adapter: Adapter, module: ModuleType) -> list[Ste
     _recognise(raw, patch, module)
     _same_shape(raw, patch)
     gate = Gate()
-    new = _wrapped(raw, resolve(patch.wrapper), gate, adapter.id)
+    new = wrapped(raw, resolve(patch.wrapper), gate, adapter.id)
     return [SetSlot(owner, name, new, gate), *_consumers(adapter, owner, name, raw, new)]
 
 
@@ -139,16 +120,9 @@ def _value(patch: Add | Replace, module: ModuleType) -> Any:
     return value(module) if patch.make else value
 
 
-def _function(raw: Any) -> Any:
-    """The function behind a slot."""
-    if isinstance(raw, (staticmethod, classmethod)):
-        return raw.__func__
-    return raw.fget if isinstance(raw, property) else raw
-
-
 def _recognise(raw: Any, patch: Replace | Wrap, module: ModuleType) -> None:
     """Displace only upstream's own code: the file says more than a name that wrappers copy."""
-    function = _function(raw)
+    function = function_of(raw)
     home = sys.modules.get(patch.home, module) if patch.home else module
     if isinstance(function, type):
         if function.__module__ != home.__name__:
@@ -156,10 +130,9 @@ def _recognise(raw: Any, patch: Replace | Wrap, module: ModuleType) -> None:
         return
     if isinstance(patch, Wrap) and patch.decorated:
         function = inspect.unwrap(function)
-    code = getattr(function, "__code__", None)
-    file = getattr(code, "co_filename", None)
-    if hasattr(function, MARK) and code is _WRAPPER_CODE:
-        return  # a wrapper of another adapter of ours; they stack
+    if is_wrapper(function):
+        return  # of another adapter of ours; they stack
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
     if file is None or file != getattr(home, "__file__", None):
         raise CollisionError(f"{patch.path} is already replaced by code of {file or type(function).__name__}")
 
@@ -167,28 +140,9 @@ def _recognise(raw: Any, patch: Replace | Wrap, module: ModuleType) -> None:
 def _same_shape(raw: Any, patch: Replace | Wrap) -> None:
     if not patch.params:
         return
-    names = tuple(inspect.signature(_function(raw)).parameters)
+    names = tuple(inspect.signature(function_of(raw)).parameters)
     if names[: len(patch.params)] != patch.params:
         raise DriftError(f"{patch.path} takes {names}, expected it to begin with {patch.params}")
-
-
-def _wrapped(raw: Any, shim: Callable[..., Any], gate: Gate, adapter_id: str) -> Any:
-    """The slot content to install: a plain function in the same kind of descriptor."""
-    function = _function(raw)
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not gate.open:
-            return function(*args, **kwargs)
-        return shim(function, *args, **kwargs)
-
-    setattr(wrapper, MARK, adapter_id)
-    if isinstance(raw, property):
-        return property(wrapper, raw.fset, raw.fdel, raw.__doc__)
-    return type(raw)(wrapper) if isinstance(raw, (staticmethod, classmethod)) else wrapper
-
-
-_WRAPPER_CODE = next(c for c in _wrapped.__code__.co_consts if getattr(c, "co_name", "") == "wrapper")
 
 
 def _consumers(adapter: Adapter, owner: Any, name: str, old: Any, new: Any) -> list[Step]:

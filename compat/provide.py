@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from verl_compat.patches import MARK
 from verl_compat.refs import resolve
+from verl_compat.wrapping import MARK
 
 
 class ProvideLoader(importlib.abc.Loader):

@@ -120,6 +120,9 @@ class Replace:
         home: module that defines the object, where it is not the target.
         data: the object is a plain value (a module, a table), not code: it has no
             recognisable source, so only its presence is checked.
+        later: as ``make``, called with the target module and a
+            :class:`~verl_compat.later.Later`, with which the shim changes further modules
+            when upstream calls it.
     """
 
     path: str
@@ -128,6 +131,7 @@ class Replace:
     params: tuple[str, ...] = ()
     home: str | None = None
     data: bool = False
+    later: bool = False
 
 
 @dataclass(frozen=True)
@@ -188,16 +192,19 @@ class OnImportError:
 
 
 @dataclass(frozen=True)
-class OnUndo:
-    """Call ``reference(module)`` when the adapter is taken back, before its other patches are.
+class Untouched:
+    """A collision where the value at ``path`` is true: upstream's own code has done its work already.
 
-    For a shim that changes other modules later, when upstream calls it.
+    Attributes:
+        path: dotted path below the target module, of a flag or list that upstream's own code fills.
+        why: what that means, for the outcome's reason.
     """
 
-    reference: str
+    path: str
+    why: str
 
 
-Patch = Add | Replace | Wrap | Register | Provide | Check | OnImportError | OnUndo
+Patch = Add | Replace | Wrap | Register | Provide | Check | OnImportError | Untouched
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,15 @@ import threading
 from dataclasses import dataclass, field, replace
 
 from verl_compat.decide import Condition
+from verl_compat.records import Adapter
 from verl_compat.registry import upstreams
 from verl_compat.steps import Step
 from verl_compat.switches import Switches, read_switches
 from verl_compat.versions import Found, detect
+
+
+class StrictError(Exception):
+    """Strict mode: an adapter is needed here and could not be applied."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,19 @@ class ProcessState:
                 return ()
             self.entries[adapter_id] = replace(entry, outcome=outcome, reason=reason, steps=())
             return entry.steps
+
+    def amend(self, adapter_id: str, **fields: str) -> None:
+        """Change the outcome or the reason of an entry that stays in force."""
+        with self.lock:
+            entry = self.entries.get(adapter_id)
+            if entry is not None:
+                self.entries[adapter_id] = replace(entry, **fields)  # type: ignore[arg-type]
+
+    def raise_if_strict(self, adapter: Adapter) -> None:
+        """In strict mode a needed adapter that is not in place is an error."""
+        entry = self.entries.get(adapter.id)
+        if entry is not None and self.switches.mode == "strict" and entry.outcome in ("failed", "collision"):
+            raise StrictError(f"{adapter.id} is needed for {adapter.target} and was not applied: {entry.reason}")
 
     def forget_switches(self) -> None:
         """Read the environment and detect versions anew at the next use."""

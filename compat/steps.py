@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any, Protocol
 
 ABSENT: Any = object()
@@ -108,23 +107,29 @@ class AddMembers:
         return None
 
 
-@dataclass
-class CallOnUndo:
-    """Nothing now; a call when it is taken back."""
+def commit(steps: Iterable[Step]) -> list[Step]:
+    """Make all changes; if one fails, take back those before it and raise."""
+    done: list[Step] = []
+    try:
+        for step in steps:
+            step.do()
+            done.append(step)
+    except BaseException:
+        undo(done)
+        raise
+    return done
 
-    call: Callable[[ModuleType], None]
-    module: ModuleType
 
-    def do(self) -> None:
-        """Change nothing."""
+def undo(steps: Iterable[Step]) -> list[str]:
+    """Take changes back, last first; returns what could not be restored."""
+    return [trouble for step in reversed(list(steps)) if (trouble := _undo_one(step))]
 
-    def undo(self) -> str | None:
-        """Make the call; whatever it raises must not keep other changes in place."""
-        try:
-            self.call(self.module)
-        except Exception as error:
-            return f"{label(self.call)} raised {type(error).__name__}: {error}"
-        return None
+
+def _undo_one(step: Step) -> str | None:
+    try:
+        return step.undo()
+    except Exception as error:  # must not keep other changes in place
+        return f"{label(type(step))} raised {type(error).__name__}: {error}"
 
 
 def label(owner: Any) -> str:

@@ -10,17 +10,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from verl_compat.shims import marlin
+from verl_compat.shims import marlin, marlin_host
 
 if TYPE_CHECKING:
     import torch
 
-# ModelOpt stores multipliers; compressed-tensors stores divisors (their inverse).
-_INPUT_MULTIPLIERS = ("input_scale",)
-_DIVISORS = ("weight_global_scale",)
-_INPUT_DIVISORS = ("input_global_scale",)
-
-_pending: list[tuple[str, torch.Tensor]] = []
+# Layers whose scales were abnormal, read since the last report.
+_abnormal: list[str] = []
 
 
 def guard_scales(layer: torch.nn.Module, first_load: bool, compressed_tensors: bool, weight_only: bool) -> None:
@@ -120,24 +116,17 @@ def needs_normalising(upstream: Any) -> bool:
 def _note(layer: torch.nn.Module, flags: list[torch.Tensor], first_load: bool) -> None:
     import torch
 
-    flag = torch.stack(flags).any()
     name = str(getattr(layer, "prefix", None) or getattr(layer, "layer_name", None) or type(layer).__name__)
-    if not first_load:
-        _pending.append((name, flag))
-    elif bool(flag):
-        _warn(name)
+    marlin_host.flag(torch.stack(flags).any(), lambda is_set: _abnormal.append(name) if is_set else None)
+    if first_load:
+        report()
 
 
 def report() -> list[str]:
-    """Names of layers whose last reload had an abnormal scale; one warning each, one host read."""
-    import torch
-
-    noted = list(_pending)
-    _pending.clear()
-    if not noted:
-        return []
-    read = torch.stack([flag.reshape(()) for _, flag in noted]).tolist()
-    names = [name for (name, _), bad in zip(noted, read, strict=True) if bad]
+    """Names of layers whose last load had an abnormal scale; one warning each, one host read for all."""
+    marlin_host.read()
+    names = list(_abnormal)
+    _abnormal.clear()
     for name in names:
         _warn(name)
     return names

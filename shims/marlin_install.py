@@ -3,66 +3,34 @@
 Called by verl's functions only, when a QAT rollout is being built; a process that does
 not ask for it keeps vLLM untouched.  All classes and methods are found before the first
 one is changed, so a release that lacks one leaves vLLM as it was and the next attempt
-starts afresh (verl leaves half of its patches behind and calls the rest done).
+starts afresh (verl leaves half of its patches behind and calls the rest done).  The engine
+wraps them: this module only says what.
 Upstream: verl 0.7.1 - 0.9.1 ``apply_modelopt_nvfp4_patches`` and ``apply_qat_patches``.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from verl_compat.shims import marlin, marlin_guard, marlin_reload, marlin_select
-from verl_compat.shims.marlin_resolve import find, first, need, vllm_version
+from verl_compat.shims import marlin_guard, marlin_reload, marlin_select
+from verl_compat.shims.marlin_resolve import find, first, need
 
 if TYPE_CHECKING:
     import torch
 
-logger = logging.getLogger("verl_compat.marlin")
-
-_MARK = "__verl_compat_original__"
+_MARK = "__verl_compat__"  # of the engine's wrappers
 PROCESS = "process_weights_after_loading"
 KV_SCALES = ("k_scale", "v_scale", "q_scale", "prob_scale")
 
 
-@dataclass(frozen=True)
-class Installed:
-    """One method of vLLM that was wrapped."""
-
-    owner: Any
-    name: str
-    original: Any
-    wrapper: Any
-
-    def start(self) -> None:
-        """Put the wrapper in place."""
-        setattr(self.owner, self.name, self.wrapper)
-
-    def stop(self) -> None:
-        """Put vLLM's own method back, unless somebody else has changed it since."""
-        if getattr(self.owner, self.name, None) is self.wrapper:
-            setattr(self.owner, self.name, self.original)
+Plan = list[tuple[Any, str, Callable[..., Any]]]
+"""Owner, method, and what is called with the original first."""
 
 
-_installed: list[Installed] = []
-
-
-def installed() -> tuple[Installed, ...]:
-    """What is in place in this process."""
-    return tuple(_installed)
-
-
-def uninstall() -> None:
-    """Take everything back (tests, and processes that switch QAT off)."""
-    while _installed:
-        _installed.pop().stop()
-
-
-def install_modelopt() -> list[Installed]:
-    """Wrap vLLM's ModelOpt NVFP4 methods: Marlin chosen, weights reloadable, KV scales kept.
+def modelopt_plan() -> Plan:
+    """What to wrap of vLLM's ModelOpt NVFP4 methods: Marlin chosen, weights reloadable, KV scales kept.
 
     Raises:
         RuntimeError: no FP4 Marlin on this device.
@@ -72,7 +40,7 @@ def install_modelopt() -> list[Installed]:
     generic = find("ModelOptLinearMethod")
     linear = [generic] if generic else first("ModelOptNvFp4LinearMethod", "ModelOptNvFp4W4A16LinearMethod")
     experts = need("ModelOptNvFp4FusedMoE")
-    plan: list[tuple[Any, str, Callable[..., Any]]] = []
+    plan: Plan = []
     for owner in linear:
         plan.append((owner, PROCESS, functools.partial(process, compressed_tensors=False)))
         # 0.30 chooses the kernel when weights are created, before that in the constructor.
@@ -82,11 +50,11 @@ def install_modelopt() -> list[Installed]:
         (experts, "__init__", _init_moe),
         (need("BaseKVCacheMethod"), PROCESS, keep_kv_scales),
     ]
-    return _install(plan)
+    return plan
 
 
-def install_compressed_tensors() -> list[Installed]:
-    """Wrap vLLM's compressed-tensors NVFP4 schemes and MoE method: weights reloadable.
+def compressed_tensors_plan() -> Plan:
+    """What to wrap of vLLM's compressed-tensors NVFP4 schemes and MoE method: weights reloadable.
 
     The kernel stays vLLM's choice: its own conversion runs for whichever it is.
 
@@ -95,48 +63,14 @@ def install_compressed_tensors() -> list[Installed]:
     """
     owners = first("CompressedTensorsW4A16Fp4", "CompressedTensorsW4A4Fp4")
     owners.append(need("CompressedTensorsW4A4Nvfp4MoEMethod"))
-    return _install([(o, PROCESS, functools.partial(process, compressed_tensors=True)) for o in owners])
-
-
-def _install(plan: list[tuple[Any, str, Callable[..., Any]]]) -> list[Installed]:
-    todo: list[Installed] = []
-    for owner, name, wrapper in plan:
-        current = getattr(owner, name)
-        if hasattr(current, _MARK):
-            continue  # ours, from an earlier call
-        if not current.__module__.startswith("vllm."):
-            marlin.warn_once(
-                f"{owner.__name__}.{name} of vLLM {vllm_version()} was replaced by {current.__module__} before "
-                "verl-compat became active; NVFP4 repairs are not applied in this process"
-            )
-            return []
-        todo.append(Installed(owner, name, current, _bind(current, wrapper)))
-    done: list[Installed] = []
-    try:
-        for item in todo:
-            item.start()
-            done.append(item)
-    except BaseException:
-        for item in reversed(done):
-            item.stop()
-        raise
-    _installed.extend(done)
-    return list(_installed)
-
-
-def _bind(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def bound(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return wrapper(original, self, *args, **kwargs)
-
-    setattr(bound, _MARK, original)
-    return bound
+    return [(owner, PROCESS, functools.partial(process, compressed_tensors=True)) for owner in owners]
 
 
 def unwrapped(owner: Any, name: str) -> Callable[..., Any]:
     """vLLM's own method of a class, whether or not it is wrapped now."""
-    current = getattr(owner, name)
-    found: Callable[..., Any] = getattr(current, _MARK, current)
+    found: Callable[..., Any] = getattr(owner, name)
+    while hasattr(found, _MARK):
+        found = found.__wrapped__  # type: ignore[attr-defined]
     return found
 
 
@@ -182,7 +116,7 @@ def process(
         if on_marlin and marlin_guard.needs_normalising(need("nvfp4_marlin_process_scales")):
             marlin_guard.normalise_for_old_marlin(target, compressed_tensors)
 
-    marlin_reload.convert(original, self, layer, before)
+    marlin_reload.convert(original, self, layer, before, compressed_tensors)
 
 
 def _init_linear(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
@@ -228,13 +162,16 @@ def _kv_parameters(layer: torch.nn.Module) -> list[torch.nn.Parameter]:
 
 
 def _kv_values(layer: torch.nn.Module) -> tuple[float, ...] | None:
-    """The loaded scales, read only where a quantised KV cache uses them."""
+    """The loaded scales, on the host: the parameters lie in the pool that ``sleep(level=2)`` discards."""
     import torch
 
     parameters = _kv_parameters(layer)
-    if not parameters or str(getattr(layer, "kv_cache_dtype", "auto")) == "auto":
-        return None
-    return tuple(torch.stack([p.detach().float().reshape(()) for p in parameters]).tolist())
+    return tuple(torch.stack([p.detach().float().reshape(()) for p in parameters]).tolist()) if parameters else None
+
+
+def _refill_kv(layer: torch.nn.Module) -> None:
+    for parameter, value in zip(_kv_parameters(layer), getattr(layer, "_verl_compat_kv", None) or (), strict=False):
+        parameter.data.fill_(value)
 
 
 # --- prepare and process, for a whole model ----------------------------------
@@ -244,6 +181,7 @@ def prepare_model(model: Any, device: torch.device | None = None) -> int:
     """Put checkpoint-format parameters on every layer that was converted; how many layers."""
     count = 0
     for layer in model.modules():
+        _refill_kv(layer)
         state = marlin_reload.ReloadState.of(layer)
         if state is not None:
             state.restore(layer, device)
@@ -256,8 +194,13 @@ def process_model(model: Any) -> int:
 
     The layers that verl's own function visits, and in addition converted layers outside
     ``model.model``, MoE methods that vLLM wrapped for all2all (their wrapper converts
-    nothing) and KV-cache scales that changed.
+    nothing) and KV-cache scales that changed.  A sync that brought nothing for any of them
+    (an adapter's) leaves all of them as they are.
+
+    Raises:
+        NotDeliveredError: some layers were delivered and others, or parts, were not.
     """
+    _check_delivery(model)
     inner = {id(module) for module in getattr(model, "model", model).modules()}
     count = 0
     caches: list[tuple[Any, Any]] = []
@@ -271,23 +214,47 @@ def process_model(model: Any) -> int:
     return count + _process_caches(caches)
 
 
+def _check_delivery(model: Any) -> None:
+    waiting = {
+        name: (layer, state)
+        for name, layer in model.named_modules()
+        if (state := marlin_reload.ReloadState.of(layer)) is not None and state.restored
+    }
+    if waiting and all(state.untouched() for _, state in waiting.values()):
+        for layer, state in waiting.values():
+            state.go_back(layer)
+        return
+    missing = {name: found for name, (layer, state) in waiting.items() if (found := list(state.missing(layer)))}
+    if missing:
+        raise marlin_reload.NotDeliveredError(missing)
+
+
 def _process_module(module: Any) -> int:
-    if hasattr(module, "scheme"):
-        module.scheme.process_weights_after_loading(module)
-        return 1
-    method = getattr(module, "quant_method", None)
-    method = getattr(method, "old_quant_method", method)
+    method = method_of(module)
     if method is None or not hasattr(method, PROCESS):
         return 0
-    method.process_weights_after_loading(module)
+    state = marlin_reload.ReloadState.of(module)
+    original = original_of(method)
+    if state is None or original is None:
+        method.process_weights_after_loading(module)
+    else:  # also where the class is not wrapped (any more)
+        process(original, method, module, compressed_tensors=state.compressed_tensors)
     return 1
+
+
+def method_of(module: Any) -> Any:
+    """What converts a layer: its scheme, or its method below what vLLM put around it for all2all."""
+    if hasattr(module, "scheme"):
+        return module.scheme
+    method = getattr(module, "quant_method", None)
+    return getattr(method, "old_quant_method", method)
 
 
 def _process_caches(caches: list[tuple[Any, Any]]) -> int:
     """KV-cache scales are processed again only where a sync delivered others: one host read for all layers."""
     import torch
 
-    known = [(m, layer) for m, layer in caches if getattr(layer, "_verl_compat_kv", None) is not None]
+    known = [(m, layer) for m, layer in caches if getattr(layer, "_verl_compat_kv", None) and _quantised(layer)]
     scales = [scale.detach().float().reshape(()) for _, layer in known for scale in _kv_parameters(layer)]
     if not scales:
         return 0
@@ -299,3 +266,7 @@ def _process_caches(caches: list[tuple[Any, Any]]) -> int:
             method.process_weights_after_loading(layer)
             count += 1
     return count
+
+
+def _quantised(layer: Any) -> bool:
+    return str(getattr(layer, "kv_cache_dtype", "auto")) != "auto"

@@ -13,6 +13,9 @@ addresses*, because CUDA graphs and kernel objects hold on to them.
 4. vLLM's own conversion runs again on those, and the results are copied into the live
    tensors, which go back onto the layer as the very same objects.
 
+What is kept for a sync that does not deliver it (global scales, bias) is kept on the host:
+``sleep(level=2)`` discards what lies in the pool in which the model was loaded.
+
 Because the conversion is vLLM's, padding (0.24 and newer), permuted bias, shared
 expert factors, kernel choice and whatever comes next are right by construction.
 Upstream: verl's ``utils/modelopt/vllm_modelopt_patch.py`` and ``utils/qat/vllm_patch.py``
@@ -22,9 +25,14 @@ Upstream: verl's ``utils/modelopt/vllm_modelopt_patch.py`` and ``utils/qat/vllm_
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from verl_compat.shims import marlin_host
+from verl_compat.shims.marlin_delivery import LOADERS, Delivered, recorded
+from verl_compat.shims.marlin_tensors import attributes, copy_into, copy_tensors, get, put, tensors
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +56,23 @@ DENSE = (
 CHECKPOINT_NAMES = frozenset(DENSE) | {f"{gemm}_{name}" for gemm in ("w13", "w2") for name in DENSE}
 
 # Kept between loads, for a sync that does not deliver them.
-_KEPT = ("weight_scale_2", "weight_global_scale", "input_scale", "input_global_scale", "bias")
+KEPT = ("weight_scale_2", "weight_global_scale", "input_scale", "input_global_scale", "bias")
+
+
+_layers: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+
+
+def layers() -> list[torch.nn.Module]:
+    """The living layers of this process that were converted here."""
+    return list(_layers)
+
+
+def in_progress() -> str | None:
+    """A text where a layer waits for weights or was left half converted."""
+    waiting = [layer for layer in layers() if (state := ReloadState.of(layer)) is not None and state.restored]
+    if not waiting:
+        return None
+    return f"an NVFP4 reload is in progress ({len(waiting)} layers hold checkpoint parameters); try again after it"
 
 
 @dataclass
@@ -59,7 +83,9 @@ class Slot:
         shape, dtype, device: of its data.
         cls: parameter class (vLLM's carry the loading logic).
         attrs: instance attributes, with the weight loader.
-        value: last checkpoint value of a global scale or bias, else None.
+        value: last checkpoint value of a global scale or bias, on the host; else None.
+        delivered: what the loader delivered to the parameter that :meth:`make` made last; None
+            where it has no loader.
     """
 
     shape: tuple[int, ...]
@@ -68,6 +94,7 @@ class Slot:
     cls: type
     attrs: dict[str, Any]
     value: torch.Tensor | None = None
+    delivered: Delivered | None = None
 
     @classmethod
     def of(cls, parameter: torch.nn.Parameter) -> Slot:
@@ -84,17 +111,25 @@ class Slot:
         """Whether a tensor has this slot's shape and dtype."""
         return tensor is not None and tuple(tensor.shape) == self.shape and tensor.dtype == self.dtype
 
+    def keep(self, value: torch.Tensor) -> None:
+        """Remember a host copy of the checkpoint's value."""
+        self.value = value
+
     def make(self, device: torch.device | None) -> torch.nn.Parameter:
-        """A fresh parameter of the same class with the same loader."""
+        """A fresh parameter of the same class with the same loader, which notes what it delivers."""
         import torch
 
         where = self.device if device is None else device
         data = torch.empty(self.shape, dtype=self.dtype, device=where)
         if self.value is not None:
-            data.copy_(self.value)
+            data.copy_(self.value, non_blocking=True)  # from pageable memory: staged before the call returns
         # The class's own constructor is not called: its arguments differ by class and release.
         parameter: torch.nn.Parameter = torch.Tensor._make_subclass(self.cls, data, False)
         vars(parameter).update(self.attrs)
+        delivered = Delivered()
+        loaders = {name: recorded(loader, delivered) for name in LOADERS if callable(loader := self.attrs.get(name))}
+        vars(parameter).update(loaders)
+        self.delivered = delivered if loaders else None
         return parameter
 
 
@@ -108,12 +143,14 @@ class ReloadState:
         method_live: objects (kernels, quant configs) that the first conversion put on the
             quantisation method and that captured graphs may refer to.
         restored: checkpoint-format parameters are on the layer, waiting for data.
+        compressed_tensors: the checkpoint's global scales are divisors.
     """
 
     slots: dict[str, Slot] = field(default_factory=dict)
     live: dict[str, torch.Tensor] = field(default_factory=dict)
     method_live: dict[str, Any] = field(default_factory=dict)
     restored: bool = False
+    compressed_tensors: bool = False
 
     @classmethod
     def of(cls, layer: torch.nn.Module) -> ReloadState | None:
@@ -145,11 +182,30 @@ class ReloadState:
         return bool(self.slots)
 
     def remember(self, layer: torch.nn.Module) -> None:
-        """Keep the checkpoint's global scales and bias, before the conversion consumes them."""
+        """Keep the checkpoint's own global scales and bias, before they are repaired and consumed."""
         for name, slot in self.slots.items():
             parameter = layer._parameters.get(name)
-            if name.endswith(_KEPT) and parameter is not None and slot.fits(parameter):
-                slot.value = parameter.data.detach().clone()
+            if name.endswith(KEPT) and parameter is not None and slot.fits(parameter):
+                marlin_host.keep(parameter.data, slot.keep)
+
+    def untouched(self) -> bool:
+        """Whether the sync delivered nothing at all to a layer that waits for weights."""
+        told = [slot.delivered for slot in self.slots.values() if slot.delivered is not None]
+        return self.restored and bool(told) and not any(delivered.any for delivered in told)
+
+    def missing(self, layer: torch.nn.Module) -> Iterator[str]:
+        """Checkpoint parameters, or parts, that hold nothing but uninitialised memory."""
+        for name, slot in self.slots.items():
+            if self.restored and slot.delivered is not None and slot.value is None:
+                yield from slot.delivered.missing(layer, name, slot.shape)
+
+    def go_back(self, layer: torch.nn.Module) -> None:
+        """Put the live tensors back as they are: the sync brought nothing for this layer."""
+        for name in self.slots:
+            layer._parameters.pop(name, None)
+        for name, live in self.live.items():
+            put(layer, name, live)
+        self.restored = False
 
     def adopt(self, method: Any, layer: torch.nn.Module, before: Snapshot) -> None:
         """After the first conversion: what it produced is live from now on."""
@@ -160,6 +216,7 @@ class ReloadState:
             if before.method.get(name) is not value:
                 self.method_live[name] = value
         setattr(layer, _STATE, self)
+        _layers.add(layer)
 
     def merge(self, method: Any, layer: torch.nn.Module) -> None:
         """After a later conversion: copy its results into the live tensors and put those back.
@@ -168,10 +225,10 @@ class ReloadState:
             RuntimeError: a result has another shape or dtype than the live tensor.
         """
         for name, live in self.live.items():
-            new = _get(layer, name)
+            new = get(layer, name)
             if new is not None and new is not live:
                 copy_into(live, new, f"{type(layer).__name__}.{name}")
-            _put(layer, name, live)
+            put(layer, name, live)
         done = {id(live) for live in self.live.values()}
         for name, value in self.method_live.items():
             new = vars(method).get(name)
@@ -201,92 +258,12 @@ def checkpoint_parameters(layer: torch.nn.Module) -> Iterator[tuple[str, torch.n
             yield name, parameter
 
 
-def tensors(layer: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """All tensors held directly by a layer: parameters, buffers, plain attributes."""
-    import torch
-
-    for table in (layer._parameters, layer._buffers, vars(layer)):
-        for name, value in table.items():
-            if isinstance(value, torch.Tensor):
-                yield name, value
-
-
-def attributes(method: Any) -> Iterator[tuple[str, Any]]:
-    """Instance attributes of a quantisation method (none for objects without ``__dict__``)."""
-    yield from getattr(method, "__dict__", {}).items()
-
-
-def _get(layer: torch.nn.Module, name: str) -> torch.Tensor | None:
-    import torch
-
-    for table in (layer._parameters, layer._buffers, vars(layer)):
-        value = table.get(name)
-        if isinstance(value, torch.Tensor):
-            return value
-    return None
-
-
-def _put(layer: torch.nn.Module, name: str, live: torch.Tensor) -> None:
-    """Set a tensor attribute to exactly this object, where such objects belong."""
-    import torch
-
-    if isinstance(live, torch.nn.Parameter):
-        vars(layer).pop(name, None)
-        layer._parameters[name] = live
-        return
-    layer._parameters.pop(name, None)
-    if name in layer._buffers:
-        layer._buffers[name] = live
-    else:
-        vars(layer)[name] = live
-
-
-def copy_into(live: torch.Tensor, new: torch.Tensor, what: str) -> None:
-    """Copy a conversion's result into the live tensor, address and layout unchanged."""
-    if live.data_ptr() == new.data_ptr() and live.shape == new.shape:
-        return
-    if live.shape != new.shape or live.dtype != new.dtype:
-        raise RuntimeError(
-            f"verl-compat: reloading {what} gave {tuple(new.shape)} {new.dtype}, but the running kernel holds "
-            f"{tuple(live.shape)} {live.dtype}. Weights of another shape need a new engine."
-        )
-    live.data.copy_(new.data)
-
-
-def copy_tensors(live: Any, new: Any, seen: set[int] | None = None) -> None:
-    """Copy every tensor reachable from ``new`` into its counterpart in ``live``.
-
-    For kernel and quant-config objects that hold tensors which are no attribute of the
-    layer (1 / input scale, for instance).  Follows attributes of objects of one and the
-    same class, dicts, lists and tuples; stops at modules and at anything that differs.
-    """
-    import torch
-
-    seen = set() if seen is None else seen
-    if live is new or id(live) in seen or type(live) is not type(new):
-        return
-    seen.add(id(live))
-    if isinstance(live, torch.Tensor):
-        if live.shape == new.shape and live.dtype == new.dtype and live.data_ptr() != new.data_ptr():
-            live.data.copy_(new.data)
-    elif isinstance(live, torch.nn.Module):
-        return
-    elif isinstance(live, (list, tuple)):
-        for mine, other in zip(live, new, strict=False):
-            copy_tensors(mine, other, seen)
-    else:
-        mine_all = live if isinstance(live, dict) else getattr(live, "__dict__", {})
-        other_all = new if isinstance(new, dict) else getattr(new, "__dict__", {})
-        for key, mine in mine_all.items():
-            if key in other_all:
-                copy_tensors(mine, other_all[key], seen)
-
-
 def convert(
     original: Callable[[Any, Any], None],
     method: Any,
     layer: torch.nn.Module,
     before_conversion: Callable[[torch.nn.Module, bool], None],
+    compressed_tensors: bool = False,
 ) -> None:
     """Run vLLM's own conversion of one layer, first time or any later time.
 
@@ -295,18 +272,22 @@ def convert(
         method: the quantisation method or scheme (``self`` of ``original``).
         before_conversion: called with the layer and whether this is the first load, once
             checkpoint data is on it; may repair scale values in place.
+        compressed_tensors: the checkpoint's global scales are divisors.
 
     A layer that is already in kernel format is left alone: converting it twice would
     destroy it.
 
     Raises:
-        RuntimeError: an earlier conversion failed half way, and no new weights were sent since.
+        RuntimeError: an earlier conversion failed half way, and no new weights were sent since;
+            or a parameter was not delivered.
     """
     state = ReloadState.of(layer)
     if state is None:
         state = ReloadState.start(layer)
-        before_conversion(layer, True)
+        state.compressed_tensors = compressed_tensors
         state.remember(layer)
+        before_conversion(layer, True)
+        marlin_host.read()
         before = Snapshot.take(method, layer)
         original(method, layer)
         state.adopt(method, layer, before)
@@ -319,7 +300,24 @@ def convert(
             )
         logger.debug("%s is in kernel format already: not converted again", type(layer).__name__)
         return
-    before_conversion(layer, False)
+    if missing := list(state.missing(layer)):
+        raise NotDeliveredError({str(getattr(layer, "prefix", type(layer).__name__)): missing})
     state.remember(layer)
+    before_conversion(layer, False)
     original(method, layer)
     state.merge(method, layer)
+
+
+class NotDeliveredError(RuntimeError):
+    """A sync did not deliver what would now be converted from uninitialised memory."""
+
+    def __init__(self, missing: dict[str, list[str]]) -> None:
+        names = [f"{layer}.{name}" for layer, found in missing.items() for name in found]
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        super().__init__(
+            f"verl-compat: this sync did not deliver {', '.join(names[:_SHOWN])}{more}. The parameters of a reload are "
+            "uninitialised until they are loaded, so nothing was converted. Send all weights of the model."
+        )
+
+
+_SHOWN = 8

@@ -11,46 +11,39 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from verl_compat.shims import marlin, marlin_install, marlin_select
+from verl_compat.shims import marlin, marlin_handover, marlin_install, marlin_reload, marlin_select
 from verl_compat.shims.marlin_resolve import need
 
 if TYPE_CHECKING:
     import torch
 
 
-def apply_modelopt(module: ModuleType) -> Callable[[], None]:
+def apply_modelopt(module: ModuleType, later: Any) -> Callable[[], None]:
     """For ``apply_modelopt_nvfp4_patches``: all methods or none, and again after a failure."""
+    own = marlin_handover.HandOver(dict(vars(module)), compressed_tensors=False)
+    later.holds.append(marlin_reload.in_progress)
 
     def apply_modelopt_nvfp4_patches() -> None:
         """Make vLLM's ModelOpt NVFP4 methods use Marlin and reload weights in place."""
-        if marlin_install.install_modelopt():
-            vars(module)["_patched"] = True
+        plan = marlin_install.modelopt_plan()
+        later.apply(plan, [(module, "_patched", True)], [] if later.steps else [own])
 
     return apply_modelopt_nvfp4_patches
 
 
-def apply_qat(module: ModuleType) -> Callable[[], list[Any]]:
-    """For ``apply_qat_patches``: returns the list of started patches, as verl does."""
+def apply_qat(module: ModuleType, later: Any) -> Callable[[], list[Any]]:
+    """For ``apply_qat_patches``: returns the list of patches, as verl does."""
+    own = marlin_handover.HandOver(dict(vars(module)), compressed_tensors=True)
+    later.holds.append(marlin_reload.in_progress)
 
     def apply_qat_patches() -> list[Any]:
         """Make vLLM's compressed-tensors NVFP4 methods reload weights in place."""
-        done = marlin_install.install_compressed_tensors()
-        vars(module)["_applied_patches"][:] = done
-        return done
+        plan = marlin_install.compressed_tensors_plan()
+        done = [f"{owner.__qualname__}.{name}" for owner, name, _ in plan]
+        later.apply(plan, [(module, "_applied_patches", done)], [] if later.steps else [own])
+        return list(vars(module)["_applied_patches"])
 
     return apply_qat_patches
-
-
-def undo_modelopt(module: ModuleType) -> None:
-    """Take back what :func:`apply_modelopt` put on vLLM's classes; verl may apply its own patches then."""
-    marlin_install.uninstall()
-    vars(module)["_patched"] = False
-
-
-def undo_qat(module: ModuleType) -> None:
-    """Take back what :func:`apply_qat` put on vLLM's classes; verl may apply its own patches then."""
-    marlin_install.uninstall()
-    vars(module)["_applied_patches"].clear()
 
 
 def prepare_modelopt(module: ModuleType) -> Callable[..., Any]:

@@ -50,6 +50,8 @@ package()
 import harness  # noqa: E402
 import partial  # noqa: E402
 
+from verl_compat.later import Later  # noqa: E402
+from verl_compat.registry import load  # noqa: E402
 from verl_compat.shims import marlin_guard, marlin_install, marlin_reload  # noqa: E402
 from verl_compat.shims.marlin_resolve import need  # noqa: E402
 
@@ -351,8 +353,8 @@ def main() -> None:
     cases += [Moe(compressed, 16, 2048, 768, dead) for compressed in (False, True) for dead in (False, True)]
     natives = [native(case) for case in cases]
     marlin_guard.needs_normalising(need("nvfp4_marlin_process_scales"))  # once a process, on the CPU
-    marlin_install.install_modelopt()
-    marlin_install.install_compressed_tensors()
+    Later(load("verl_ge_0_8_modelopt_nvfp4_on_marlin")).apply(marlin_install.modelopt_plan())
+    Later(load("verl_ge_0_7_1_qat_nvfp4_on_marlin")).apply(marlin_install.compressed_tensors_plan())
     head = [
         "| vLLM | case | vLLM's own error | ours, first load | ours, 3 reloads (max) | graph replay | finite "
         "| addresses | host waits: vLLM, ours first, reload | reload / vLLM's load |",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import logging
@@ -12,7 +13,7 @@ import pytest
 
 from support.world import LEAF, World
 from verl_compat import _boot, engine
-from verl_compat.records import Add, Has, Lacks, OnUndo, Provide, Register, Replace, Test, Wrap
+from verl_compat.records import Add, Has, Lacks, Provide, Register, Replace, Test, Untouched, Wrap
 from verl_compat.state import STATE
 
 
@@ -107,27 +108,118 @@ def test_wrap_method_static_class_and_property(world: World) -> None:
     assert [thing.run(), thing.st(), type(thing).cl(), thing.pr] == ["run!", "st!", "Thing!", "pr!"]
 
 
+def _later(world: World) -> Any:
+    """An adapter of ``up.leaf`` whose ``helper`` wraps ``up.other.Other.run`` when it is called; that class."""
+    world.package("up", leaf=LEAF, other="class Other:\n    def run(self):\n        return 'own'\n")
+    other = importlib.import_module("up.other").Other
+
+    def make(module: Any, later: Any) -> Any:
+        world.shims.later = later
+
+        def helper(a: int, b: int) -> bool:
+            done: bool = later.wrap(other, "run", lambda original, self: original(self) + "!")
+            return done
+
+        return helper
+
+    world.shims.make = make
+    world.adapter("up_later", Replace("helper", "world_shims:make", later=True))
+    return other
+
+
 def test_what_a_shim_did_later_is_taken_back_first(world: World) -> None:
-    world.package("up", leaf=LEAF)
-    seen: list[Any] = []
-    world.shims.other = lambda *args: None
-    world.shims.forget = lambda module: seen.append((module, module.helper))
-    world.adapter("up_later", OnUndo("world_shims:forget"), Replace("helper", "world_shims:other"))
+    other = _later(world)
+    own = vars(other)["run"]
     module = leaf()
-    assert seen == []
+    assert vars(other)["run"] is own
+    assert module.helper(1, 2)
+    assert other().run() == "own!"
+    assert module.helper(1, 2)  # asked for again: wrapped once
+    assert other().run() == "own!"
+    assert world.outcome("up_later") == "applied"
+    seen: list[Any] = []
+    world.shims.later.apply(steps=[_Seen(lambda: seen.append((vars(other)["run"] is own, module.helper(1, 2))))])
     engine.revert()
-    assert seen == [(module, world.shims.other)]
-    assert module.helper is not world.shims.other
+    assert seen == [(False, True)]  # newest first: everything else was still in place
+    assert vars(other)["run"] is own
+    assert module.helper(1, 2) == 3
+
+
+class _Seen:
+    """A change of its own kind."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+
+    def do(self) -> None:
+        pass
+
+    def undo(self) -> None:
+        self.call()
+
+
+@pytest.mark.parametrize("mode", ["auto", "strict"])
+def test_a_late_collision_is_a_collision(
+    world: World, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kind: a change made after the import hook is an outcome like all others (it stayed ``applied``)."""
+    monkeypatch.setenv("VERL_COMPAT", mode)
+    STATE.forget_switches()
+    other = _later(world)
+    module = leaf()
+
+    def theirs(self: Any) -> str:
+        return "theirs"
+
+    other.run = functools.wraps(other.run)(theirs)  # copied names do not hide whose code it is
+    if mode == "strict":
+        with pytest.raises(engine.StrictError, match="up_later"):
+            module.helper(1, 2)
+    else:
+        assert not module.helper(1, 2)
+    assert world.outcome("up_later") == "collision"
+    assert "Other.run is already replaced" in STATE.entries["up_later"].reason
+    assert "VERL_COMPAT_DISABLE=up_later" in caplog.text
+    assert other().run() == "theirs"
+    engine.revert()
+    assert module.helper(1, 2) == 3
+
+
+def test_undoing_waits_where_a_shim_says_so(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    other = _later(world)
+    module = leaf()
+    assert module.helper(1, 2)
+    busy = ["the sky is falling"]
+    world.shims.later.holds.append(lambda: busy[0])
+    engine.revert()
+    assert other().run() == "own!"
+    assert module.helper(1, 2)
+    assert STATE.entries["up_later"].reason == "not undone: the sky is falling"
+    assert "up_later was not undone: the sky is falling" in caplog.text
+    busy[0] = ""
+    engine.revert()
+    assert other().run() == "own"
+    assert world.outcome("up_later") == "disabled"
+
+
+def test_upstreams_own_work_is_a_collision(world: World) -> None:
+    """The kind: where upstream's own code has acted before us, nothing of ours goes on top."""
+    world.package("up", leaf=LEAF + "\ndone = ['mine']\n")
+    world.shims.other = lambda *args: None
+    world.adapter("up_late", Untouched("done", "it already ran"), Replace("helper", "world_shims:other"))
+    assert leaf().helper(1, 2) == 3
+    assert world.outcome("up_late") == "collision"
+    assert "it already ran" in STATE.entries["up_late"].reason
 
 
 def test_an_error_while_taking_back_leaves_nothing_in_place(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.package("up", leaf=LEAF)
-    world.shims.other = lambda *args: None
-    world.shims.forget = lambda module: 1 / 0
-    world.adapter("up_later", Replace("helper", "world_shims:other"), OnUndo("world_shims:forget"))
+    other = _later(world)
     module = leaf()
+    module.helper(1, 2)
+    world.shims.later.apply(steps=[_Seen(lambda: 1 / 0)])
     engine.revert()
-    assert module.helper is not world.shims.other
+    assert other().run() == "own"
+    assert module.helper(1, 2) == 3
     assert "ZeroDivisionError" in caplog.text
 
 

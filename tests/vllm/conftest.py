@@ -39,10 +39,9 @@ def vllm(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def clean() -> None:
     """No vLLM, no verl, no installed patches, no activation left."""
-    from verl_compat.shims import marlin, marlin_guard, marlin_install
+    from verl_compat.shims import marlin, marlin_host
 
-    marlin_install.uninstall()
-    marlin_guard._pending.clear()
+    marlin_host.forget()
     marlin._warned.clear()
     partial.forget()
     for name in [name for name in sys.modules if name == "verl" or name.startswith("verl.")]:

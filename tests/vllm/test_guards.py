@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_compat.shims import marlin, marlin_guard
+from verl_compat.shims import marlin, marlin_guard, marlin_host
 
 LARGEST = torch.finfo(torch.float32).max
 
@@ -18,7 +18,7 @@ LARGEST = torch.finfo(torch.float32).max
 @pytest.fixture(autouse=True)
 def _fresh_warnings() -> None:
     marlin._warned.clear()
-    marlin_guard._pending.clear()
+    marlin_host.forget()
 
 
 @pytest.mark.parametrize(

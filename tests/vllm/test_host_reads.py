@@ -15,7 +15,8 @@ from test_layers import EXPERTS, HIDDEN, INTERMEDIATE, PAIRS, K, Model, N, Verl,
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from verl_compat.shims import marlin_guard, marlin_install
+from verl_compat.patches import undo
+from verl_compat.shims import marlin_guard
 from verl_compat.shims.marlin_resolve import need
 
 READS = {"aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal"}
@@ -88,7 +89,7 @@ def test_no_more_host_reads_than_vllm(vllm: str, version: str, compressed: bool,
             # The flags of all layers are read together once, at the end of a sync.
             assert host_reads(lambda: verl.process(Model(layer))) <= own + 1
     finally:
-        marlin_install.uninstall()
+        undo(verl.steps)
         marlin_guard.report()
 
 
@@ -107,5 +108,5 @@ def test_the_flags_of_all_layers_are_one_read(vllm: str) -> None:
             dense(False, seed + 5, layer)
         assert host_reads(lambda: verl.process(model)) <= 5 * own + 1
     finally:
-        marlin_install.uninstall()
+        undo(verl.steps)
         marlin_guard.report()

@@ -11,9 +11,10 @@ import pytest
 import torch
 from conftest import VERL, verl_module
 
+from verl_compat import steps
 from verl_compat.patches import commit, prepare, undo
 from verl_compat.registry import load
-from verl_compat.shims import marlin_guard, marlin_install, marlin_reload, marlin_select
+from verl_compat.shims import marlin_guard, marlin_reload, marlin_select
 from verl_compat.shims.marlin_resolve import need
 
 N, K = 256, 128
@@ -64,7 +65,7 @@ def verl(request: pytest.FixtureRequest, vllm: str) -> Any:
     found.compressed = compressed
     found.apply()
     yield found
-    marlin_install.uninstall()
+    undo(found.steps)
 
 
 def addresses(layer: torch.nn.Module) -> dict[str, int]:
@@ -230,13 +231,14 @@ def test_native_path_is_bit_identical_with_the_package(vllm: str) -> None:
     for version, compressed in PAIRS:
         Verl(version, compressed)  # adapters applied, verl's apply not called: no QAT in this process
     assert functions() == own
-    assert not marlin_install.installed()
     second = convert()
-    marlin_install.install_modelopt()
-    marlin_install.install_compressed_tensors()
+    asked = [Verl("0.9.1", compressed) for compressed in (False, True)]
+    for found in asked:
+        found.apply()
     assert functions() == own  # vLLM's functions are never replaced, only the methods that verl asks for
     third = convert()
-    marlin_install.uninstall()
+    for found in asked:
+        undo(found.steps)
     old = marlin_guard.needs_normalising(need("nvfp4_marlin_process_scales"))
     for before, with_package, with_patches in zip(first, second, third, strict=True):
         assert before.keys() == with_package.keys()
@@ -256,14 +258,14 @@ def test_a_failed_apply_leaves_vllm_untouched_and_can_be_repeated(vllm: str, mon
         found = Verl(version, compressed)
         originals = _methods(compressed)
         with monkeypatch.context() as patch:
-            patch.setattr(marlin_install.Installed, "start", _fail_on_second(marlin_install.Installed.start))
+            patch.setattr(steps.SetSlot, "do", _fail_on_second(steps.SetSlot.do))
             with pytest.raises(RuntimeError, match="second"):
                 found.apply()
         assert _methods(compressed) == originals
         found.apply()
         assert _methods(compressed) != originals
         found.apply()  # verl calls it in the server and in each worker
-        marlin_install.uninstall()
+        undo(found.steps)
         assert _methods(compressed) == originals
 
 
@@ -335,7 +337,7 @@ def test_kv_scales_stay_loadable_and_vllm_processes_them(vllm: str, monkeypatch:
     found.process(Model(kept))
     assert float(kept._k_scale) == 0.125
     assert kept._k_scale.data_ptr() == address
-    marlin_install.uninstall()
+    undo(found.steps)
 
 
 def test_marlin_is_really_selected_on_a_gpu_with_native_fp4(vllm: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,7 +367,7 @@ def test_marlin_is_really_selected_on_a_gpu_with_native_fp4(vllm: str, monkeypat
         assert marlin_select.is_marlin(moe)
         assert series(vllm) < (0, 14) or (moe.experts_cls is need("MarlinExperts") and not moe.use_global_sf)
     finally:
-        marlin_install.uninstall()
+        undo(found.steps)
 
 
 def found_with(verl: Any, compressed: bool) -> Any:
