@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from verl_compat.records import Adapter, Audited, Upstream
 from verl_compat.registry import all_adapters, upstreams
 
-from .check import Checker
 from .findings import Result
-from .library import Library, World
-from .repairs import Repairs
+from .judge.check import Checker
+from .judge.repairs import Repairs
+from .read.uses import Consumer
+from .resolve.library import Library, World
 from .sources import Source
-from .symbols import Consumer
 
 
 def subjects() -> tuple[Audited, ...]:

@@ -80,8 +80,8 @@ def _named(args: argparse.Namespace) -> dict[str, str]:
 def _set(args: argparse.Namespace) -> int:
     from verl_compat.terminal import console
 
-    from . import baseline, report
     from .audit import audit
+    from .show import baseline, report
 
     consumer, providers = _sources(args)
     results = audit(consumer, providers, among=not args.direct)
@@ -149,8 +149,9 @@ def _matrix(args: argparse.Namespace) -> int:
 
     from verl_compat.terminal import console
 
-    from . import matrix, report
+    from . import matrix
     from .audit import subject_of, subjects, upstream_of
+    from .show import report
     from .sources import given
 
     if args.consumer is not None or args.baseline is not None or args.write_baseline is not None:

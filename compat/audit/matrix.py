@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from .audit import check, import_roots, library, no_collection, subject_of
 from .findings import Finding, Result
-from .library import Library
+from .resolve.library import Library
 from .sources import Source
 
 Load = Callable[[str, str], Source]

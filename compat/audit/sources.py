@@ -13,13 +13,11 @@ from verl_compat.locate import package_folder, read_version_text
 from verl_compat.records import Audited, Upstream
 from verl_compat.versions import detect
 
-from . import consumer as reading
 from . import fetch
 from .errors import AuditError
-from .symbols import Consumer
+from .read import consumer as reading
+from .read.uses import Consumer
 from .trees import SourceTree
-
-CODE = ("consumer.py", "walk.py", "expressions.py", "conditions.py", "scopes.py", "symbols.py", "trees.py")
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,8 @@ class Source:
     def _kept(self, roots: Mapping[str, str]) -> Path:
         here = Path(__file__).parent
         digest = hashlib.sha256(repr((sorted(roots.items()), sys.version_info[:2])).encode())
-        for name in CODE:
-            digest.update((here / name).read_bytes())
+        for file in (*sorted((here / "read").glob("*.py")), here / "trees.py"):
+            digest.update(file.read_bytes())
         return self.root.parent / f"uses-{digest.hexdigest()[:16]}.pickle"
 
 

@@ -6,9 +6,9 @@ from functools import cache
 
 from verl_compat.audit.audit import check, import_roots, library, no_collection, subject_of, upstream_of
 from verl_compat.audit.findings import Finding, Result
-from verl_compat.audit.library import Library
+from verl_compat.audit.read.uses import Consumer
+from verl_compat.audit.resolve.library import Library
 from verl_compat.audit.sources import Source, given
-from verl_compat.audit.symbols import Consumer
 
 NAMES = {"bridge": "megatron-bridge", "core": "megatron-core"}
 

@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("griffe", reason="needs the extra verl-compat[audit]")
 
-from verl_compat.audit.check import Checker
-from verl_compat.audit.consumer import read_consumer
 from verl_compat.audit.findings import Result
-from verl_compat.audit.library import Library, World
-from verl_compat.audit.repairs import Repairs
+from verl_compat.audit.judge.check import Checker
+from verl_compat.audit.judge.repairs import Repairs
+from verl_compat.audit.read.consumer import read_consumer
+from verl_compat.audit.resolve.library import Library, World
 from verl_compat.audit.trees import MAX_SOURCE, SourceTree
 from verl_compat.records import Adapter, Add, Lacks, Provide, Replace
 
@@ -271,7 +271,7 @@ def test_repairs_are_derived_from_the_records(
 
 
 def test_json_has_the_documented_fields(audit) -> None:
-    from verl_compat.audit.report import to_json
+    from verl_compat.audit.show.report import to_json
 
     data = json.loads(to_json([audit("from up.core import Gone")]))
     assert set(data) == {"format", "problems", "audits"}

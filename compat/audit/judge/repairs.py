@@ -20,10 +20,10 @@ import griffe
 from verl_compat.records import Adapter, Add, Has, Lacks, Provide, Replace, Wrap
 from verl_compat.versions import base_version, in_range
 
-from .classes import mro as mro_of
-from .findings import Finding, Result
-from .library import World
-from .symbols import Consumer
+from ..findings import Finding, Result
+from ..read.uses import Consumer
+from ..resolve.classes import mro as mro_of
+from ..resolve.library import World
 
 MISSING = ("missing-module", "missing-name", "missing-attribute", "missing-patch-target")
 CALLS = ("unknown-keyword", "missing-argument", "too-many-arguments")

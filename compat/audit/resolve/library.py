@@ -12,50 +12,20 @@ import ast
 import builtins
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import griffe
 
+from ..read.scopes import shape as call_shape
+from ..read.uses import Shape
+from ..trees import SourceTree, UnreadableError, parse, read_text
 from . import classes
 from .answers import Answer
-from .scopes import shape as call_shape
-from .symbols import Shape
-from .trees import SourceTree, UnreadableError, parse, read_text
+from .definitions import Definitions, calls_in
 
 MAX_DEPTH = 25
 DYNAMIC = re.compile(r"\bglobals\(\)|\bsys\.modules\[|\bexec\(|\bvars\(\)\[|\b__dict__\b")
-
-
-class _Definitions(griffe.Extension):
-    """Keeps every definition of a name: griffe's own table has room for the last one."""
-
-    def __init__(self) -> None:
-        self.seen: dict[tuple[str, str], list[Any]] = {}
-
-    def _note(self, obj: Any) -> None:
-        parent = obj.parent
-        if parent is not None:
-            self.seen.setdefault((parent.path, obj.name), []).append(obj)
-
-    def on_function_instance(self, *, func: Any, **kwargs: Any) -> None:
-        """Keep a function that is neither an overload nor a property's setter."""
-        texts = [str(d.callable_path) for d in func.decorators]
-        if not any(t.endswith(("overload", ".setter", ".deleter", ".getter")) for t in texts):
-            self._note(func)
-
-    def on_class_instance(self, *, cls: Any, **kwargs: Any) -> None:
-        """Keep a class."""
-        self._note(cls)
-
-    def on_alias_instance(self, *, alias: Any, **kwargs: Any) -> None:
-        """Keep an import."""
-        self._note(alias)
-
-    def on_attribute_instance(self, *, attr: Any, **kwargs: Any) -> None:
-        """Keep an assignment."""
-        if attr.name != "__all__":
-            self._note(attr)
 
 
 class Library:
@@ -73,7 +43,7 @@ class Library:
         self.tree = tree
         self.world: World | None = None
         self._modules: dict[str, Any] = {}
-        self._definitions = _Definitions()
+        self._definitions = Definitions()
         self._extensions = griffe.Extensions(self._definitions)
         self._stored: dict[str, set[str]] = {}
         self._calls: dict[str, dict[str, list[tuple[str, Shape]]]] = {}
@@ -388,18 +358,9 @@ class Library:
         return any(name in text and pattern.search(text) for text in self._texts())
 
     def _files(self) -> list[Any]:
-        from .trees import source_files
+        from ..trees import source_files
 
         return [file for root in self.roots for file in source_files(self.tree.root.joinpath(*root.split(".")))]
-
-
-def calls_in(node: ast.AST, function: str) -> Iterator[tuple[str, ast.Call]]:
-    """All calls below a node, with the name of the function that they stand in."""
-    for child in ast.iter_child_nodes(node):
-        inside = child.name if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) else function
-        if isinstance(child, ast.Call):
-            yield function, child
-        yield from calls_in(child, inside)
 
 
 class World:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from .symbols import Accepts, Expr, Options, Ref, Shape, options
+from .symbols import Expr, Options, Ref, options
+from .uses import Accepts, Shape
 
 
 @dataclass

@@ -15,7 +15,6 @@ from .symbols import (
     OPAQUE,
     Attr,
     Call,
-    CallSite,
     Const,
     Expr,
     Name,
@@ -30,6 +29,7 @@ from .symbols import (
     VersionOf,
     options,
 )
+from .uses import CallSite
 
 if TYPE_CHECKING:
     from .walk import Walker

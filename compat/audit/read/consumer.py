@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from ..trees import UnreadableError, parse, read_text, source_files
 from .expressions import patches_by_variable
-from .symbols import Attr, Call, Consumer, ConsumerFunction, Expr, Name, Options, Ref, SelfOf
-from .trees import UnreadableError, parse, read_text, source_files
+from .symbols import Attr, Call, Expr, Name, Options, Ref, SelfOf
+from .uses import Consumer, ConsumerFunction
 from .walk import Function, Settings, Walker, helper_functions
 
 MAX_FOLLOW = 20

@@ -9,10 +9,10 @@ from typing import Any
 
 import griffe
 
+from ..read.uses import Accepts, Shape
 from .answers import Answer
 from .classes import mro as mro_of
 from .library import Library
-from .symbols import Accepts, Shape
 
 TRANSPARENT = re.compile(
     r"staticmethod|classmethod|property|(typing\.|typing_extensions\.)?(override|final|deprecated)|"

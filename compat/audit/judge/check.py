@@ -6,25 +6,13 @@ from dataclasses import replace
 
 import griffe
 
-from .conditions import contradictory
-from .findings import Finding, Result, Undecided
-from .library import Library, World
-from .signatures import Misfit, UndecidedError, misfits, of_class, of_function, replacement_misfits
-from .symbols import (
-    Attr,
-    Consumer,
-    Expr,
-    Name,
-    Shape,
-    Test,
-    Unknown,
-    Use,
-    evaluate,
-    has_parameter_test,
-    has_version_test,
-    resolved,
-)
-from .values import Evaluator, Value
+from ..findings import Finding, Result, Undecided
+from ..read.conditions import contradictory
+from ..read.symbols import Attr, Expr, Name, Test, Unknown, evaluate, has_parameter_test, has_version_test, resolved
+from ..read.uses import Consumer, Shape, Use
+from ..resolve.library import Library, World
+from ..resolve.signatures import Misfit, UndecidedError, misfits, of_class, of_function, replacement_misfits
+from ..resolve.values import Evaluator, Value
 
 SWALLOWS = {
     "missing-module": {"ModuleNotFoundError", "ImportError"},

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from .errors import AuditError
-from .findings import Finding, Result
+from ..errors import AuditError
+from ..findings import Finding, Result
 
 FORMAT = 1
 Key = tuple[str, str, str, str, str]

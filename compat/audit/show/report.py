@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .findings import PROBLEMS, Finding, Result
-from .matrix import Cell
+from ..findings import PROBLEMS, Finding, Result
+from ..matrix import Cell
 
 FORMAT = 1
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import griffe
 
+from ..read.consumer import member_path, own_path
+from ..read.symbols import Attr, Call, Const, Expr, Name, Opaque, Options, Param, Ref, SelfOf, SuperOf, VersionOf
+from ..read.uses import Consumer
 from .answers import Answer
-from .consumer import member_path, own_path
 from .library import Library, World
-from .symbols import Attr, Call, Const, Consumer, Expr, Name, Opaque, Options, Param, Ref, SelfOf, SuperOf, VersionOf
 
 MAX_DEPTH = 40
 MAX_VALUES = 12

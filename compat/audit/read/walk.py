@@ -18,10 +18,6 @@ from .symbols import (
     Attr,
     Call,
     Const,
-    Consumer,
-    ConsumerClass,
-    ConsumerFunction,
-    Context,
     Expr,
     ImportFails,
     Name,
@@ -32,8 +28,8 @@ from .symbols import (
     SelfOf,
     SuperOf,
     Test,
-    Use,
 )
+from .uses import Consumer, ConsumerClass, ConsumerFunction, Context, Use
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -1,0 +1,1 @@
+"""What the consumer's sources say, before any upstream is looked at."""

@@ -1,0 +1,1 @@
+"""What an upstream release defines, and what an expression is at one version set."""
