@@ -237,6 +237,10 @@ def test_mup_logits_are_scaled_as_core_scales_them(core, verl):
 def test_core_s_own_full_recomputation(core):
     """No verl: core 0.18's layer refuses the mask that it passes; gradients and masks as without recomputation."""
     import torch
+    from megatron.core import __version__
+
+    if Version(__version__) < Version("0.16"):
+        pytest.skip("core 0.15's MTP layer cannot be built by this test's model; no adapter of ours is about it")
 
     _, wanted, masks = gradients(gpt(False), core)
     _, found, recomputed = gradients(gpt(True), core)
